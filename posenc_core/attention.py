@@ -1,0 +1,88 @@
+"""Scaled dot-product attention with a positional encoding (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from posenc_core.schemes.base import PositionalEncoding
+
+
+def attention_scores(
+    q: Tensor, k: Tensor, encoding: PositionalEncoding, q_positions: Tensor, k_positions: Tensor
+) -> Tensor:
+    """q·k/√d after the encoding's rotation, plus its bias: [B, H, Lq, Lk] from q [B, H, Lq, D], k [B, Hkv, Lk, D]."""
+    q, k = encoding.rotate(q, k, q_positions, k_positions)
+    k = _repeat_heads(k, q.shape[1])
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    bias = encoding.bias(q_positions, k_positions, q, k)
+    return scores if bias is None else scores + bias
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encoding: PositionalEncoding,
+    q_positions: Tensor,
+    k_positions: Tensor,
+    *,
+    causal: bool = True,
+    mask: Tensor | None = None,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Attention output [B, H, Lq, D] and, if asked for, the weights [B, H, Lq, Lk].
+
+    q [B, H, Lq, D]; k, v [B, Hkv, Lk, D], Hkv a divisor of H; positions [L] or [B, L]. `causal` forbids keys that come
+    later in the sequence (the last query meets the last key, so a cache needs no special case); `mask` is boolean,
+    broadcastable to [B, H, Lq, Lk], True where attention is allowed. With need_weights the scores are made in plain
+    sight (the reference); without, the same numbers come from PyTorch's fused kernel.
+    """
+    allowed = _allowed(q.shape[-2], k.shape[-2], q.device) if causal else None
+    if mask is not None:
+        allowed = mask if allowed is None else allowed & mask
+    if need_weights:
+        scores = attention_scores(q, k, encoding, q_positions, k_positions)
+        if allowed is not None:
+            scores = scores.masked_fill(~allowed, -torch.inf)
+        weights = scores.softmax(-1)
+        return weights @ _repeat_heads(v, q.shape[1]), weights
+    q, k = encoding.rotate(q, k, q_positions, k_positions)
+    k, v = _repeat_heads(k, q.shape[1]), _repeat_heads(v, q.shape[1])
+    bias = encoding.bias(q_positions, k_positions, q, k)
+    if bias is None and mask is None and (not causal or q.shape[-2] == k.shape[-2]):
+        return scaled_dot_product_attention(q, k, v, is_causal=causal), None
+    if bias is None:
+        return scaled_dot_product_attention(q, k, v, attn_mask=allowed), None
+    bias = bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
+    return scaled_dot_product_attention(q, k, v, attn_mask=bias), None
+
+
+def alibi_attention(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, causal: bool = True) -> Tensor:
+    """Attention with ALiBi's bias: q, k, v [B, H, L, D], slopes [H] -> [B, H, L, D] (Press et al. 2022).
+
+    Causal: -slope·(i - j) for keys up to the query. Otherwise -slope·|i - j| both ways. ValueError if slopes do not
+    have one entry a head.
+    """
+    if slopes.shape != (q.shape[1],):
+        raise ValueError(
+            f"slopes have shape {tuple(slopes.shape)}; q has {q.shape[1]} heads, so ({q.shape[1]},) is legal"
+        )
+    queries = torch.arange(k.shape[-2] - q.shape[-2], k.shape[-2], device=q.device)
+    keys = torch.arange(k.shape[-2], device=q.device)
+    distance = (queries[:, None] - keys).abs()
+    bias = -slopes.to(q.device, torch.float32)[:, None, None] * distance
+    if causal:
+        bias = bias.masked_fill(keys > queries[:, None], -torch.inf)
+    return scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))
+
+
+def _allowed(lq: int, lk: int, device: torch.device) -> Tensor:
+    return torch.ones(lq, lk, dtype=torch.bool, device=device).tril(lk - lq)
+
+
+def _repeat_heads(x: Tensor, n_heads: int) -> Tensor:
+    return x if x.shape[1] == n_heads else x.repeat_interleave(n_heads // x.shape[1], dim=1)

@@ -1,0 +1,116 @@
+"""Rotation of feature pairs, for both pair layouts (Su et al. 2021, arXiv:2104.09864).
+
+Phases are products of positions and frequencies in float64, reduced by cos and sin there, and only then cast: a
+float32 product is off by a third of a turn at position ten million.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Layout = Literal["half", "interleaved"]
+
+
+def phases(positions: Tensor, inv_freq: Tensor) -> Tensor:
+    """Angles in radians, float64 [..., L, R/2], from positions [..., L] and inv_freq [R/2] (radians a position).
+
+    A device without float64 (mps) gets them computed on the CPU; the result then lies on the CPU.
+    """
+    where = torch.device("cpu") if positions.device.type == "mps" else positions.device
+    return positions.to(where, torch.float64).unsqueeze(-1) * inv_freq.to(where, torch.float64)
+
+
+def cos_sin(
+    positions: Tensor, inv_freq: Tensor, *, dtype: torch.dtype = torch.float32, attention_factor: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """cos and sin of the phases times `attention_factor`, each [..., L, R/2] in `dtype` on the positions' device."""
+    angle = phases(positions, inv_freq)
+    cos, sin = angle.cos() * attention_factor, angle.sin() * attention_factor
+    return cos.to(dtype).to(positions.device), sin.to(dtype).to(positions.device)
+
+
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout = "half", fused: bool | None = None) -> Tensor:
+    """Rotate the first R features of x [..., L, D]; the other D - R stay bit-identical. Returns x's dtype.
+
+    cos, sin: [L, R/2] or broadcastable to [..., L, R/2]. layout "half" pairs feature i with i + R/2 (GPT-NeoX, Llama
+    in transformers), "interleaved" pairs 2i with 2i + 1 (the paper, GPT-J). Half precision is rotated in float32.
+    fused: True compiles the rotation on its first use (falls back to eager without a C++ compiler), False never uses
+    the compiled one, None uses it where it is already warm. ValueError for a layout or sizes that do not fit.
+    """
+    if layout not in _ROTATE:
+        raise ValueError(f"layout = {layout!r} is not legal; legal: half, interleaved")
+    rotary_dim = 2 * cos.shape[-1]
+    if rotary_dim > x.shape[-1]:
+        raise ValueError(
+            f"cos and sin hold {cos.shape[-1]} pairs; x has {x.shape[-1]} features, {x.shape[-1] // 2} pairs"
+        )
+    rotate = _choose(x, layout, fused)
+    if rotary_dim == x.shape[-1]:
+        return rotate(x, cos, sin)
+    return torch.cat([rotate(x[..., :rotary_dim], cos, sin), x[..., rotary_dim:]], dim=-1)
+
+
+def _compute_dtype(x: Tensor) -> torch.dtype:
+    return x.dtype if x.dtype == torch.float64 else torch.float32
+
+
+def _rotate_half(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    wide = x.to(_compute_dtype(x))
+    a, b = wide.chunk(2, dim=-1)
+    cos, sin = cos.to(wide.dtype), sin.to(wide.dtype)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(x.dtype)
+
+
+def _rotate_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    wide = x.to(_compute_dtype(x)).unflatten(-1, (-1, 2))
+    a, b = wide.unbind(-1)
+    cos, sin = cos.to(wide.dtype), sin.to(wide.dtype)
+    return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2).to(x.dtype)
+
+
+Rotate = Callable[[Tensor, Tensor, Tensor], Tensor]
+_ROTATE: dict[str, Rotate] = {"half": _rotate_half, "interleaved": _rotate_interleaved}
+_COMPILED: dict[tuple[object, ...], Rotate] = {}
+_COMPILING = threading.Lock()
+
+
+def _choose(x: Tensor, layout: Layout, fused: bool | None) -> Rotate:
+    if fused is False or torch.compiler.is_compiling():
+        return _ROTATE[layout]
+    key = (layout, x.dtype, x.device, x.dim(), x.is_contiguous(), x.requires_grad, torch.is_grad_enabled())
+    if fused is None:
+        return _COMPILED.get(key, _ROTATE[layout])
+    with _COMPILING:
+        if key not in _COMPILED:
+            _COMPILED[key] = _compile(layout)
+    return _COMPILED[key]
+
+
+def _compile(layout: Layout) -> Rotate:
+    eager = _ROTATE[layout]
+    compiled = torch.compile(eager, dynamic=True)
+
+    def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        nonlocal compiled
+        try:
+            return compiled(x, cos, sin)
+        except Exception as error:  # no C++ compiler, or a backend that cannot compile: the eager result is the same
+            if compiled is not eager:
+                warnings.warn(f"the compiled rotation is not available: {error}", RuntimeWarning, stacklevel=2)
+            compiled = eager
+            return eager(x, cos, sin)
+
+    return rotate
+
+
+def interleaved_to_half(dim: int) -> Tensor:
+    """Index [dim] with x_half = x_interleaved[..., index]: evens first, then odds. ValueError for an odd dim."""
+    if dim < 2 or dim % 2:
+        raise ValueError(f"dim = {dim} is not legal; legal: an even number from 2")
+    return torch.arange(dim).view(-1, 2).T.reshape(-1)

@@ -1,0 +1,258 @@
+"""Spec: the one place where a scheme's parameters, their ranges, units and meanings are written down."""
+
+from __future__ import annotations
+
+import math
+import types
+import typing
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticUndefined
+
+if TYPE_CHECKING:
+    from posenc_core.schemes.base import PositionalEncoding
+
+Kind = Literal["int", "float", "bool", "choice", "text", "floats", "layers"]
+Hook = Literal["none", "embed", "rotate", "bias", "layers"]
+SHOWN = 60  # characters of a rejected value that a message repeats
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One rejected parameter: its name, the value given, and the values that would have been legal."""
+
+    name: str
+    value: object
+    legal: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        shown = shown if len(shown) <= SHOWN else shown[: SHOWN - 1] + "…"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.name} = {shown} is not legal{why}; legal: {self.legal}"
+
+
+class SpecError(ValueError):
+    """Raised for parameters that are not legal; `.problems` lists every one of them."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+@dataclass(frozen=True)
+class Param:
+    """What a widget, a URL, a message or a table needs to know about one field.
+
+    `ticks` are values worth a stop on a slider; every value from `minimum` to `maximum` is legal.
+    `when=(other, values)`: the field is read only while the field `other` has one of `values`.
+    """
+
+    name: str
+    kind: Kind
+    default: Any
+    meaning: str
+    minimum: float | None = None
+    maximum: float | None = None
+    step: float | None = None
+    unit: str = ""
+    ticks: tuple[float, ...] = ()
+    choices: tuple[str, ...] = ()
+    when: tuple[str, tuple[str, ...]] | None = None
+    max_length: int | None = None
+
+    @property
+    def legal(self) -> str:
+        """The legal values in words."""
+        if self.kind == "choice":
+            return "one of " + ", ".join(self.choices)
+        if self.kind == "bool":
+            return "true or false"
+        if self.kind == "text":
+            return f"text of at most {self.max_length:,} characters" if self.max_length else "text"
+        if self.kind == "layers":
+            return f"1 to {self.max_length} layers, such as alibi*2, rope(base=500000)*2"
+        what = "a whole number" if self.kind == "int" else "a number"
+        if self.kind == "floats":
+            what = f"at most {self.max_length} numbers separated by commas, each"
+        if self.minimum is not None and self.maximum is not None:
+            what += f" from {number_text(self.minimum)} to {number_text(self.maximum)}"
+        if self.kind == "int" and self.step and self.step != 1:
+            what += f" in steps of {number_text(self.step)}"
+        return what
+
+
+def number_text(value: float) -> str:
+    """The shortest text that reads back as the same number: 500000, 0.25, 1e+20."""
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
+        return str(int(value))
+    return repr(float(value))
+
+
+def param(
+    default: Any,
+    meaning: str,
+    *,
+    ge: float | None = None,
+    le: float | None = None,
+    step: float | None = None,
+    unit: str = "",
+    ticks: Sequence[float] = (),
+    when: tuple[str, tuple[str, ...]] | None = None,
+    max_length: int | None = None,
+) -> Any:
+    """Declare a Spec field. Bounds of a list field hold for each of its items; `step` of a whole number is binding."""
+    bounds: dict[str, Any] = {"max_length": max_length} if max_length is not None else {}
+    if isinstance(default, int | float) and not isinstance(default, bool):
+        bounds |= {"ge": ge, "le": le}
+        if isinstance(default, int) and step and step != 1:
+            bounds["multiple_of"] = int(step)
+    extra: dict[str, Any] = {
+        "minimum": ge, "maximum": le, "step": step, "unit": unit, "ticks": tuple(ticks), "when": when,
+        "max_length": max_length,
+    }  # fmt: skip
+    return Field(default=default, description=meaning, json_schema_extra=extra, **bounds)
+
+
+def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...]]:
+    origin = typing.get_origin(annotation)
+    if origin is Literal:
+        return "choice", tuple(typing.get_args(annotation))
+    if origin is tuple:
+        return ("floats" if typing.get_args(annotation)[0] is float else "layers"), ()
+    if origin in (typing.Union, types.UnionType):
+        raise TypeError(f"a Spec field has one type, not {annotation}")
+    kinds: dict[Any, Kind] = {bool: "bool", int: "int", float: "float", str: "text"}
+    return kinds[annotation], ()
+
+
+class Spec(BaseModel):
+    """Frozen, validated parameters. Subclass it, set `scheme`, declare fields with `param`.
+
+    Strict: a text is no number, a bool is no number, NaN and infinities are refused, unknown names are refused.
+    Raises SpecError listing every problem at once.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=False)
+
+    scheme: ClassVar[str] = ""
+    hook: ClassVar[Hook] = "none"
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise SpecError([_problem(type(self), e) for e in error.errors()]) from None
+        problems = [*self._inapplicable(), *self._cross_checks()]
+        if problems:
+            raise SpecError(problems)
+
+    @classmethod
+    @cache
+    def params(cls) -> tuple[Param, ...]:
+        """One Param a field, in the order of declaration."""
+        out = []
+        for name, field in cls.model_fields.items():
+            kind, choices = _kind(field.annotation)
+            extra = typing.cast(dict[str, Any], field.json_schema_extra)
+            default = None if field.default is PydanticUndefined else field.default
+            out.append(Param(name, kind, default, field.description or "", choices=choices, **extra))
+        return tuple(out)
+
+    @classmethod
+    def param(cls, name: str) -> Param:
+        """The Param of one field; KeyError if there is none."""
+        return {p.name: p for p in cls.params()}[name]
+
+    def applies(self, param: Param) -> bool:
+        """Whether the field is read, given the other fields."""
+        return param.when is None or getattr(self, param.when[0]) in param.when[1]
+
+    def replace(self, **changes: Any) -> Self:
+        """A validated copy with some fields changed."""
+        return type(self)(**({p.name: getattr(self, p.name) for p in self.params()} | changes))
+
+    def with_sizes(self, **sizes: int) -> Self:
+        """A copy that takes those of `sizes` (d_model, d_head, n_heads …) which are fields of this spec."""
+        names = {p.name for p in self.params()}
+        return self.replace(**{k: v for k, v in sizes.items() if k in names})
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values, defaults included; `parse_spec` reads it back to an equal spec."""
+        return {"scheme": self.scheme} | {p.name: getattr(self, p.name) for p in self.params() if self.applies(p)}
+
+    def to_query(self) -> dict[str, str]:
+        """Text values for a URL, defaults left out; `parse_query` reads it back to an equal spec."""
+        texts = {p.name: self.field_text(p.name) for p in self.params() if getattr(self, p.name) != p.default}
+        return {"scheme": self.scheme} | texts
+
+    def field_text(self, name: str) -> str:
+        """One field as the URL writes it."""
+        value = getattr(self, name)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(map(number_text, value))
+        return value if isinstance(value, str) else number_text(value)
+
+    @classmethod
+    def parse_field(cls, name: str, text: str) -> Any:
+        """The value of one field from its URL text. Raises SpecError."""
+        p = cls.param(name)
+        try:
+            value = _from_text(p, text)
+        except ValueError:
+            raise SpecError([Problem(name, text, p.legal)]) from None
+        return value
+
+    def build(self) -> PositionalEncoding:
+        """The module of this scheme."""
+        raise NotImplementedError
+
+    def _inapplicable(self) -> Iterable[Problem]:
+        for p in self.params():
+            if not self.applies(p) and getattr(self, p.name) != p.default:
+                assert p.when is not None
+                other, values = p.when
+                yield Problem(p.name, getattr(self, p.name), f"read only while {other} is {' or '.join(values)}",
+                              f"{other} is {getattr(self, other)}")  # fmt: skip
+
+    def _cross_checks(self) -> Iterable[Problem]:
+        """Problems that involve more than one field."""
+        return ()
+
+
+def _from_text(p: Param, text: str) -> Any:
+    if p.kind == "bool":
+        words = {"true": True, "1": True, "false": False, "0": False}
+        if text.strip().lower() not in words:
+            raise ValueError(text)
+        return words[text.strip().lower()]
+    if p.kind == "int":
+        try:
+            return int(text)
+        except ValueError:
+            number = float(text)  # "1e4" is a whole number too
+            if not number.is_integer():
+                raise
+            return int(number)
+    if p.kind == "float":
+        return float(text)
+    if p.kind == "floats":
+        return tuple(float(t) for t in text.split(",")) if text.strip() else ()
+    return text
+
+
+def _problem(spec: type[Spec], error: Any) -> Problem:
+    name = str(error["loc"][0]) if error["loc"] else spec.scheme
+    known = {p.name: p for p in spec.params()}
+    if name not in known:
+        names = ", ".join(known) or "no parameters"
+        return Problem(name, error["input"], f"{spec.scheme or spec.__name__} has {names}", "unknown name")
+    value = error["input"]
+    return Problem(name, value, known[name].legal)
