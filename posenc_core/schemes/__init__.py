@@ -109,7 +109,7 @@ def parse_query(texts: Mapping[str, str], default: str = "rope") -> tuple[Spec, 
 
 
 def build(spec: Spec, **sizes: int) -> PositionalEncoding:
-    """The module of a spec. `sizes` replace its own d_model, d_head, n_heads, max_position_embeddings where it has them.
+    """The module of a spec. `sizes` (see SIZES) replace those that are fields of the spec.
 
     TypeError for another name; SpecError for a size that the scheme refuses.
     """

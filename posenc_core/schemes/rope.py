@@ -68,7 +68,7 @@ class RopeSpec(Spec):
 
 
 class Rope(PositionalEncoding):
-    """Rotates q and k. Its float64 frequencies are a plain attribute on the CPU: not in state_dict(), deaf to .half()."""
+    """Rotates q and k. Frequencies are a plain float64 attribute on the CPU: not in state_dict(), deaf to .half()."""
 
     spec: RopeSpec
 

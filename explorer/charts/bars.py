@@ -1,0 +1,44 @@
+"""Bars: a number for each of a few names. Pure: data frame in, chart out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+import pandas as pd
+
+
+def bars(
+    data: pd.DataFrame,
+    *,
+    value_title: str,
+    name_title: str,
+    series: Sequence[tuple[str, str]],
+    log: bool = False,
+    domain: tuple[float, float] | None = None,
+    names: int,
+    value_format: str = ",.4~g",
+) -> alt.Chart:
+    """Horizontal bars of columns name, value, series, in the order of the rows; `names` is how many names there are."""
+    scale = alt.Scale(type="log" if log else "linear", **({"domain": list(domain)} if domain else {}))
+    colour = alt.Color(
+        "series:N",
+        scale=alt.Scale(domain=[s[0] for s in series], range=[s[1] for s in series]),
+        legend=alt.Legend(orient="top", title=None) if len(series) > 1 else None,
+    )
+    return (
+        alt.Chart(data)
+        .mark_bar(cornerRadiusEnd=2)
+        .encode(
+            x=alt.X("value:Q", title=value_title, scale=scale, axis=alt.Axis(tickCount=6)),
+            y=alt.Y("name:N", title=name_title, sort=None, axis=alt.Axis(labelLimit=140)),
+            yOffset=alt.YOffset("series:N") if len(series) > 1 else alt.Undefined,
+            color=colour,
+            tooltip=[
+                alt.Tooltip("series:N", title="what"),
+                alt.Tooltip("name:N", title=name_title),
+                alt.Tooltip("value:Q", title=value_title, format=value_format),
+            ],
+        )
+        .properties(height=max(60, names * (14 + 10 * len(series))))
+    )

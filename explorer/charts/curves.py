@@ -1,0 +1,115 @@
+"""Line charts of the app: one function, told by its options what the axes mean. Pure: data frame in, chart out.
+
+The chart never looks into the data (limits and names come as options), so that its specification can be kept while a
+slider moves and only the data travels to the browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+COLUMNS = ("part", "x", "y", "low", "high", "series", "hover")
+HOVER_POINTS = 400
+NOTE_COLOUR = "#808080"  # readable on light and dark
+
+alt.data_transformers.disable_max_rows()
+
+
+def line(series: str, x: ArrayLike, y: ArrayLike) -> pd.DataFrame:
+    """Rows of one line; NaN leaves a gap."""
+    return _rows("line", series, x=x, y=y)
+
+
+def band(series: str, x: ArrayLike, low: ArrayLike, high: ArrayLike) -> pd.DataFrame:
+    """Rows of a filled band from low to high."""
+    return _rows("band", series, x=x, low=low, high=high)
+
+
+def guide(label: str, *, x: float | None = None, y: float | None = None) -> pd.DataFrame:
+    """One dashed line across the plot with a label: vertical at x or horizontal at y."""
+    part = "upright" if x is not None else "level"
+    return _rows(part, label, x=[np.nan if x is None else x], y=[np.nan if y is None else y])
+
+
+def _rows(part: str, series: str, **columns: ArrayLike) -> pd.DataFrame:
+    values = {name: np.asarray(value, dtype=np.float64) for name, value in columns.items()}
+    n = len(next(iter(values.values())))
+    stride = max(1, -(-n // HOVER_POINTS))
+    frame = pd.DataFrame({name: values.get(name, np.full(n, np.nan)) for name in ("x", "y", "low", "high")})
+    return frame.assign(part=part, series=series, hover=np.arange(n) % stride == 0)[list(COLUMNS)]
+
+
+def together(*frames: pd.DataFrame) -> pd.DataFrame:
+    """All rows in one frame."""
+    return pd.concat(frames, ignore_index=True)
+
+
+def curves(
+    data: pd.DataFrame,
+    *,
+    x_title: str,
+    y_title: str,
+    series: Sequence[tuple[str, str]],
+    x_log: bool = False,
+    y_log: bool = False,
+    x_domain: tuple[float, float] | None = None,
+    y_domain: tuple[float, float] | None = None,
+    bands: bool = False,
+    points: bool = False,
+    guide_colour: str = NOTE_COLOUR,
+    height: int = 260,
+) -> alt.LayerChart:
+    """Lines, bands and guides made by `line`, `band` and `guide`; `series` are names with their colours."""
+    names, colours = [s[0] for s in series], [s[1] for s in series]
+    x = alt.X(
+        "x:Q", title=x_title, scale=_scale(x_log, x_domain),
+        axis=alt.Axis(grid=False, tickCount=8, labelFlush=True, labelOverlap=True),
+    )  # fmt: skip
+    y = alt.Y("y:Q", title=y_title, scale=_scale(y_log, y_domain), axis=alt.Axis(tickCount=6))
+    legend = alt.Legend(orient="top", title=None, labelLimit=260, columns=2) if len(names) > 1 else None
+    colour = alt.Color("series:N", scale=alt.Scale(domain=names, range=colours), legend=legend)
+    base = alt.Chart(data)
+    tooltip = [
+        alt.Tooltip("series:N", title="what"),
+        alt.Tooltip("x:Q", title=x_title, format=",.6~g"),
+        alt.Tooltip("y:Q", title=y_title, format=",.6~g"),
+    ]
+    layers: list[alt.Chart] = []
+    if bands:
+        layers.append(
+            base.transform_filter("datum.part === 'band'")
+            .mark_area(opacity=0.22)
+            .encode(x=x, y=alt.Y("low:Q", title=y_title), y2="high:Q", color=colour)
+        )
+    lines = base.transform_filter("datum.part === 'line'")
+    layers.append(lines.mark_line(strokeWidth=1.6, clip=True).encode(x=x, y=y, color=colour))
+    dots = base.transform_filter("datum.part === 'line' && datum.hover && isValid(datum.y)")
+    layers.append(
+        dots.mark_point(filled=True, size=45 if points else 90, opacity=1 if points else 0, clip=True).encode(
+            x=x, y=y, color=colour, tooltip=tooltip
+        )
+    )
+    for part, channel in (("upright", "x"), ("level", "y")):
+        marks = base.transform_filter(f"datum.part === '{part}'")
+        where = {channel: x if channel == "x" else y}
+        layers.append(marks.mark_rule(strokeDash=[5, 4], color=guide_colour, clip=True).encode(**where))
+        text = (
+            marks.mark_text(align="left", baseline="top", dx=4, dy=3, color=guide_colour, fontSize=11, clip=True)
+            if part == "upright"
+            else marks.mark_text(align="left", baseline="bottom", dx=4, dy=-2, color=guide_colour, fontSize=11)
+        )
+        other = {"y": alt.value(0)} if part == "upright" else {"x": alt.value(0)}
+        layers.append(text.encode(**where, **other, text="series:N"))
+    return alt.layer(*layers).properties(height=height)
+
+
+def _scale(log: bool, domain: tuple[float, float] | None) -> alt.Scale:
+    options: dict[str, object] = {"type": "log"} if log else {"zero": False}
+    if domain is not None:
+        options |= {"domain": list(domain), "nice": False}
+    return alt.Scale(**options)

@@ -1,0 +1,105 @@
+"""What every page computes with: start-up, checkpoints, encodings, limits."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import streamlit as st
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from posenc_core import SCHEMES, PositionalEncoding, Spec, build
+from posenc_core.model import Checkpoint, ToyModel, load_checkpoint, read_record
+from posenc_core.schemes.learned import Learned, LearnedSpec
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+MAX_CELLS = 2**20  # of any array sent to the browser
+TRAIN_LENGTH = 128  # of the shipped toy models, checked against their records in the tests
+
+Array = NDArray[np.float64]
+
+
+def spec_key(spec: Spec) -> tuple[tuple[str, str], ...]:
+    """What a cache tells specs apart by."""
+    return tuple(spec.to_query().items())
+
+
+HASHES: dict[Any, Any] = {spec: spec_key for spec in SCHEMES.values()}
+
+
+@st.cache_resource(show_spinner=False)
+def boot() -> None:
+    """Once a process: take what is imported out of the garbage collection that follows every rerun (174 -> 8 ms)."""
+    torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))  # leave room for the other readers
+    gc.collect()
+    gc.freeze()
+
+
+def frozen(tensor: Tensor) -> Array:
+    """A tensor as a read-only float64 array."""
+    array = tensor.detach().double().numpy()
+    array.setflags(write=False)
+    return array
+
+
+def model_files() -> list[Path]:
+    """The shipped checkpoints."""
+    return sorted((ASSETS / "models").glob("*.safetensors"))
+
+
+@st.cache_resource(show_spinner=False)
+def records() -> dict[str, Checkpoint]:
+    """What each shipped checkpoint says of itself, by file stem."""
+    return {path.stem: read_record(path) for path in model_files()}
+
+
+def checkpoint_name(spec: Spec) -> str:
+    """The shipped checkpoint of the spec's scheme whose parameters differ in the fewest fields."""
+    candidates = {n: r for n, r in records().items() if r.spec.scheme == spec.scheme}
+
+    def differing(name: str) -> tuple[int, int]:
+        trained = candidates[name].spec
+        sizes = candidates[name].size
+        mine = spec.with_sizes(d_model=sizes.d_model, d_head=sizes.d_head) if spec.hook != "layers" else spec
+        return sum(getattr(mine, p.name) != getattr(trained, p.name) for p in spec.params()), len(name)
+
+    return min(candidates, key=differing)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def checkpoint(name: str) -> tuple[ToyModel, Checkpoint]:
+    """A trained toy model with the encoding it was trained with. Do not change it: readers share it."""
+    model, record = load_checkpoint(ASSETS / "models" / f"{name}.safetensors")
+    return model.requires_grad_(False), record
+
+
+@st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
+def encoding(spec: Spec) -> PositionalEncoding:
+    """The spec's module. A learned table of the toy model's width holds its trained rows, and no others."""
+    if isinstance(spec, LearnedSpec):
+        trained = checkpoint(checkpoint_name(spec))[0].encoding
+        assert isinstance(trained, Learned)
+        if spec.d_model == trained.spec.d_model:
+            rows = min(spec.max_position_embeddings, trained.spec.max_position_embeddings)
+            table = Learned(spec.replace(max_position_embeddings=max(rows, spec.offset + 1)))
+            table.table.data = trained.table.data[: table.spec.max_position_embeddings].clone()
+            return table.requires_grad_(False)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return build(spec).requires_grad_(False)
+    return build(spec)
+
+
+def trained_table(spec: Spec) -> bool:
+    """Whether a learned table has trained rows to show."""
+    return isinstance(spec, LearnedSpec) and spec.d_model == checkpoint(checkpoint_name(spec))[1].size.d_model
+
+
+def stride(length: int, width: int) -> int:
+    """Every how manieth of `width` columns to keep so that `length` times them fits into MAX_CELLS."""
+    return max(1, -(-length * width // MAX_CELLS))

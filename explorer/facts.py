@@ -1,0 +1,77 @@
+"""Key numbers of a scheme: (name, value, meaning), computed from its spec. No streamlit."""
+
+from __future__ import annotations
+
+import torch
+
+from posenc_core import PositionalEncoding, Spec, analysis
+from posenc_core.schemes.alibi import AlibiSpec
+from posenc_core.schemes.base import VectorEncoding
+from posenc_core.schemes.hybrid import HybridSpec
+from posenc_core.schemes.integer import IntegerSpec
+from posenc_core.schemes.sinusoidal import Sinusoidal
+
+Fact = tuple[str, str, str]
+
+
+def short(value: float) -> str:
+    """A number with four digits at most: 62,832 or 0.00391."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def key_numbers(spec: Spec, encoding: PositionalEncoding, seq_len: int) -> list[Fact]:
+    """Three to five numbers that tell the most about a scheme, for sequences of `seq_len` positions."""
+    if isinstance(spec, HybridSpec):
+        schemes = [s.scheme for s in spec.layers]
+        return [
+            ("layers", str(len(schemes)), "layers in the list"),
+            ("different", str(len(set(spec.layers))), "different specs among them"),
+            ("without position", str(schemes.count("none")), "layers with no encoding at all"),
+        ]
+    facts = _spectrum_facts(spec, seq_len)
+    if isinstance(encoding, VectorEncoding):
+        facts += _vector_facts(spec, encoding, seq_len)
+    if isinstance(spec, AlibiSpec):
+        slopes = spec.slope_tensor()
+        facts += [
+            ("steepest slope", short(slopes.max().item()), "score lost per position in the shortest-sighted head"),
+            ("gentlest slope", short(slopes.min().item()), "score lost per position in the farthest-sighted head"),
+        ]
+        if slopes.min() > 0:
+            facts.append(("reach", f"{short(1 / slopes.min().item())} positions",
+                          "distance at which the gentlest head's weight has fallen to 1/e, all else equal"))  # fmt: skip
+    parameters = sum(p.numel() for p in encoding.parameters())
+    facts.append(("parameters", f"{parameters:,}", "trained numbers that the scheme adds"))
+    defined = analysis.defined_length(encoding)
+    facts.append(("defined for", "every position" if defined is None else f"{defined:,} positions",
+                  "how far the encoding has a value"))  # fmt: skip
+    return facts[-5:]
+
+
+def _spectrum_facts(spec: Spec, seq_len: int) -> list[Fact]:
+    inv_freq = analysis.spectrum(spec)
+    if inv_freq is None:
+        return []
+    wavelengths = analysis.wavelengths(inv_freq)
+    turning = wavelengths[wavelengths.isfinite()]
+    full = int((wavelengths <= seq_len).sum())
+    return [
+        ("pairs", f"{len(inv_freq)}", "pairs of features, one frequency each"),
+        ("wavelengths", f"{short(turning.min().item())} … {short(turning.max().item())}",
+         "positions that the fastest and the slowest pair take for a full turn"),
+        ("full turns", f"{full} of {len(inv_freq)} pairs", f"pairs that turn fully within {seq_len:,} positions"),
+    ]  # fmt: skip
+
+
+def _vector_facts(spec: Spec, encoding: VectorEncoding, seq_len: int) -> list[Fact]:
+    vectors = analysis.vectors_or_nan(encoding, torch.arange(seq_len))
+    norms = vectors.norm(dim=-1)
+    norms = norms[norms.isfinite()]
+    facts = [("longest vector", short(norms.max().item()), "largest norm of an encoding among the positions shown")]
+    if isinstance(encoding, Sinusoidal):
+        error = analysis.shift_map_error(encoding, 17, torch.arange(min(seq_len, 512)))
+        facts.append(("shift error", f"{error:.1e}", "largest |M·PE(p) - PE(p + 17)|: a shift is a linear map"))
+    if isinstance(spec, IntegerSpec):
+        gradient = analysis.probe_gradient_norms(vectors[vectors.isfinite().all(-1)]).max().item()
+        facts.append(("largest gradient", short(gradient), "of a linear probe that reads the encoding"))
+    return facts

@@ -1,0 +1,38 @@
+"""What the pictures of several pages share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from explorer.text import SCHEME_TEXT
+from posenc_core import Spec
+from posenc_core.schemes.hybrid import HybridSpec
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A frame for charts.curves, its series with their colours, and the y axis' title."""
+
+    data: pd.DataFrame
+    series: tuple[tuple[str, str], ...]
+    y_title: str
+
+
+def layer_spec(spec: Spec, layer: int) -> Spec:
+    """The spec that acts in one layer."""
+    return spec.layers[min(layer, len(spec.layers) - 1)] if isinstance(spec, HybridSpec) else spec
+
+
+def short_name(spec: Spec) -> str:
+    """The scheme's name with what differs from its defaults."""
+    changed = ", ".join(f"{k}={v}" for k, v in spec.to_query().items() if k != "scheme")
+    name = SCHEME_TEXT[spec.scheme].name
+    return f"{name} ({changed})" if changed else name
+
+
+def spread(total: int, count: int) -> list[int]:
+    """`count` indices spread evenly from 0 to total - 1."""
+    return sorted({round(i) for i in np.linspace(0, total - 1, min(count, total))})

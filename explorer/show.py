@@ -1,0 +1,150 @@
+"""The skeleton that every page shares: title with formula, key numbers, pictures with a sentence each, links to try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import pandas as pd
+import streamlit as st
+
+from explorer import state
+from explorer.charts import heatmap as heatmaps
+from explorer.charts.heatmap import Heatmap
+from explorer.heatmap_view import heatmap as draw_heatmap
+from explorer.text import SCHEME_TEXT
+from explorer.widgets import Chosen
+
+PAGES = "_pages"  # session key: id -> st.Page, set by the entry file so that links find their page
+
+
+@dataclass(frozen=True)
+class Try:
+    """A link that changes parameters: what it is called, what it sets, what the reader will see change."""
+
+    label: str
+    changes: Mapping[str, str]
+    then: str = ""
+    page: str | None = None
+
+
+def heading(title: str, chosen: Chosen) -> None:
+    """Page title with the scheme's name, and its formula."""
+    names = " against ".join(SCHEME_TEXT[s.scheme].name for s in chosen.specs)
+    st.markdown(f"## {title}: {names}")
+    for spec in dict.fromkeys(s.scheme for s in chosen.specs):
+        st.latex(SCHEME_TEXT[spec].formula)
+
+
+def notice() -> None:
+    """What a link asked for and could not get, once, in full."""
+    rejected = state.rejected()
+    if not rejected:
+        return
+    lines = "\n".join(f"- {r.problem}. Used instead: {r.used}." for r in rejected)
+    st.warning(
+        f"Some values of this link are not legal, so others are shown:\n{_plain(lines)}", icon=":material/link_off:"
+    )
+    st.button("Understood", on_click=state.dismiss, key="_dismiss")
+
+
+def _plain(text: str) -> str:
+    """Text of a stranger's link inside Markdown: nothing in it may become markup."""
+    return "".join("\\" + c if c in "\\`*_[]<>$#!|~:" else c for c in text)
+
+
+def numbers(items: Sequence[tuple[str, str, str]]) -> None:
+    """Three to five key numbers: name, value, meaning."""
+    with st.container(horizontal=True, gap="medium"):
+        for name, value, meaning in items:
+            st.metric(name, value, help=meaning, width="content")
+
+
+def chart(
+    make: Callable[..., alt.TopLevelMixin], data: pd.DataFrame, *, name: str, alt_text: str, **options: Any
+) -> None:
+    """Draw a chart of explorer.charts and offer it as a file. `make` must not look into the data."""
+    st.vega_lite_chart(
+        data,
+        _template(make, f"{make.__module__}.{make.__qualname__}", tuple(data.columns), _frozen(options)),
+        width="stretch",
+        alt=alt_text,
+    )
+    _files(
+        name,
+        png=lambda: _to_png(make(data, **options)),
+        svg=lambda: _to_svg(make(data, **options)),
+        csv=lambda: data.to_csv(index=False),
+    )
+
+
+def picture(
+    panels: Heatmap | Sequence[Heatmap], *, name: str, alt_text: str, height: int = 360, columns: int | None = None,
+    selected: int | None = None, on_click: Callable[[int, float, float], None] | None = None,
+) -> None:  # fmt: skip
+    """Draw one map, or a grid of small ones, and offer it as a file."""
+    draw_heatmap(
+        panels, key=f"map_{name}", height=height, columns=columns, selected=selected, on_click=on_click, alt=alt_text
+    )
+    single = panels if isinstance(panels, Heatmap) else panels[selected or 0]
+    _files(
+        name,
+        png=lambda: heatmaps.to_png(single),
+        svg=lambda: heatmaps.to_svg(single),
+        csv=lambda: heatmaps.to_csv(single),
+    )
+
+
+def below(seen: str, tries: Sequence[Try] = ()) -> None:
+    """One sentence on what is seen, and links to try."""
+    st.markdown(seen)
+    for item in tries:
+        page = st.session_state[PAGES][state.page() if item.page is None else item.page]
+        st.page_link(
+            page, label=f"**Try:** {item.label}", icon=":material/arrow_forward:", query_params=state.link(item.changes)
+        )
+        if item.then:
+            st.caption(item.then)
+
+
+def _files(name: str, **makers: Callable[[], bytes | str]) -> None:
+    mime = {"png": "image/png", "svg": "image/svg+xml", "csv": "text/csv"}
+    with st.popover("Save", icon=":material/download:", type="tertiary"):
+        for kind, make in makers.items():
+            st.download_button(
+                kind.upper(), data=make, file_name=f"{name}.{kind}", mime=mime[kind], key=f"save_{name}_{kind}",
+                on_click="ignore", type="tertiary",
+            )  # fmt: skip
+
+
+def _to_png(made: alt.TopLevelMixin) -> bytes:
+    import vl_convert  # only when a reader saves: it costs 100 ms to import
+
+    return vl_convert.vegalite_to_png(_sized(made), scale=2)
+
+
+def _to_svg(made: alt.TopLevelMixin) -> str:
+    import vl_convert
+
+    return vl_convert.vegalite_to_svg(_sized(made))
+
+
+def _sized(made: alt.TopLevelMixin) -> dict[str, Any]:
+    return {"width": 720, "background": "white"} | made.to_dict()
+
+
+def _frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in sorted(options.items()))
+
+
+@st.cache_resource(max_entries=512)
+def _template(
+    _make: Callable[..., alt.TopLevelMixin], name: str, columns: tuple[str, ...], options: tuple[tuple[str, Any], ...]
+) -> dict[str, Any]:
+    """A chart's specification without data: making one costs 40 ms, sending data to a known one 2 ms."""
+    spec = _make(pd.DataFrame(columns=list(columns)), **dict(options)).to_dict()
+    spec.pop("data", None)
+    spec.pop("datasets", None)
+    return spec

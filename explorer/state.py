@@ -1,0 +1,229 @@
+"""The URL is the state: links are read once before the widgets, and the URL is rewritten after each run.
+
+Streamlit's own widget binding writes 500000.0 for 500000, drops bad values without a word and does not take a link to
+the page the reader is on; so the values live in one session dict, widgets are fed from it, and a link made by this app
+carries the marker `go`, by which it is told from a widget's change that still has the old URL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from explorer.views import VIEWS, SharedView
+from posenc_core import SCHEMES, Problem, Spec, SpecError, parse_query
+
+GO = "go"
+B = "b_"  # prefix of the second scheme's parameters
+DEFAULT_SCHEME = "rope"
+REMEMBERED_WRITES = 200
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A value of a link that is not legal, and what is shown in its place."""
+
+    problem: Problem
+    used: str
+
+
+@dataclass
+class _State:
+    """Kept in the session. `values`: by URL name; numbers, choices and bools as such, lists and texts as text."""
+
+    values: dict[str, Any]
+    rejected: tuple[Rejected, ...]
+    writes: list[dict[str, list[str]]]
+    live: tuple[str, frozenset[str]] = ("", frozenset())
+    kept: frozenset[str] = frozenset()
+    page: str = ""
+    query: dict[str, list[str]] | None = None
+    external: bool = False
+    used: dict[str, str] | None = None  # URL name -> text, of what this run shows and is not the default
+    seen: set[str] | None = None
+
+
+def _state() -> _State:
+    if "_state" not in st.session_state:
+        st.session_state["_state"] = _State({}, (), [])
+    return st.session_state["_state"]
+
+
+def begin(page: str) -> None:
+    """Call after st.navigation and before any widget: takes over a link, or what the widgets changed."""
+    state, query = _state(), {name: st.query_params.get_all(name) for name in st.query_params}
+    first = state.query is None
+    changed = {
+        key: st.session_state[key]
+        for key in state.values
+        if key in st.session_state and st.session_state[key] != state.values[key]
+    }
+    back = bool(getattr(get_script_run_ctx(), "is_history_navigation", False))
+    # A query that this app wrote itself earlier is a browser that lags behind, not a link.
+    state.external = first or back or GO in query or (bool(query) and query not in state.writes)
+    if state.external and (query or not back):
+        _take_link(state, page, query, keep_text=GO in query)
+    elif changed:
+        state.values |= changed
+        state.rejected = ()
+    if state.external or state.live[0] != page:
+        state.live = ("", frozenset())
+    state.kept, state.page, state.query, state.used, state.seen = state.live[1], page, query, {}, set()
+
+
+def _take_link(state: _State, page: str, query: Mapping[str, list[str]], keep_text: bool) -> None:
+    values, rejected = read_link(page, query)
+    texts = {p.name for view in VIEWS.values() for p in view.params() if p.kind == "text"}
+    kept = {k: v for k, v in state.values.items() if keep_text and k in texts and k not in query}
+    state.values, state.rejected = kept | {k: v for k, v in values.items() if k not in kept}, rejected
+
+
+def read_link(page: str, query: Mapping[str, list[str]]) -> tuple[dict[str, Any], tuple[Rejected, ...]]:
+    """Values by URL name from a page's query, and what was rejected. Never raises."""
+    problems = [Problem(n, v, "one value", "it stands there more than once") for n, v in query.items() if len(v) > 1]
+    texts = {name: v[0] for name, v in query.items() if len(v) == 1 and name != GO}
+    values: dict[str, Any] = {}
+    names = set[str]()
+    for view in (SharedView, VIEWS.get(page, Spec)):
+        mine = {n: t for n, t in texts.items() if n in {p.name for p in view.params()}}
+        names |= {p.name for p in view.params()}
+        made, found = _parse_view(view, mine)
+        problems += found
+        values |= field_values(made)
+    known = {p.name for spec in SCHEMES.values() for p in spec.params()}
+    rest = {n: t for n, t in texts.items() if n not in names}
+    unknown = {n: t for n, t in rest.items() if n.removeprefix(B) not in known | {"scheme"}}
+    for prefix in ("", B):
+        mine = {
+            n.removeprefix(prefix): t for n, t in rest.items() if n not in unknown and n.startswith(B) == bool(prefix)
+        }
+        if prefix and "scheme" not in mine:
+            problems += [Problem(B + n, t, "read only beside b_scheme") for n, t in mine.items()]
+            continue
+        spec, found = parse_query(mine, DEFAULT_SCHEME)
+        problems += [Problem(prefix + p.name, p.value, p.legal, p.reason) for p in found]
+        values |= {prefix + n: v for n, v in ({"scheme": spec.scheme} | field_values(spec)).items()}
+    legal = ", ".join(["scheme", *sorted(known), *sorted(names)]) + f"; with {B} in front for the second scheme"
+    problems += [Problem(n, t, legal, "unknown name") for n, t in unknown.items()]
+    return values, tuple(Rejected(p, _used_instead(p.name, values)) for p in problems)
+
+
+def _used_instead(name: str, values: Mapping[str, Any]) -> str:
+    key = name.partition(":")[0].partition("[")[0]
+    if key not in values:
+        return "nothing"
+    value = values[key]
+    return str(value) if not isinstance(value, float) else f"{value:g}"
+
+
+def _parse_view(view: type[Spec], texts: Mapping[str, str]) -> tuple[Spec, list[Problem]]:
+    fields: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name, text in texts.items():
+        try:
+            fields[name] = view.parse_field(name, text)
+            view(**{name: fields[name]} | {p.when[0]: p.when[1][0] for p in [view.param(name)] if p.when})
+        except SpecError as error:
+            problems += error.problems
+            fields.pop(name, None)
+    try:
+        return view(**fields), problems
+    except SpecError as error:
+        bad = {p.name for p in error.problems}
+        return view(**{n: v for n, v in fields.items() if n not in bad}), problems + list(error.problems)
+
+
+def field_values(spec: Spec) -> dict[str, Any]:
+    """A spec's fields as the state keeps them."""
+    return {
+        p.name: spec.field_text(p.name) if p.kind in ("floats", "layers") else getattr(spec, p.name)
+        for p in spec.params()
+    }
+
+
+def get(key: str, default: Any) -> Any:
+    """The value of a URL name."""
+    return _state().values.get(key, default)
+
+
+def put(**values: Any) -> None:
+    """Set values from a callback; the widgets of the next run show them."""
+    state = _state()
+    state.values |= values
+    for key, value in values.items():
+        if key in st.session_state:
+            st.session_state[key] = value
+
+
+def feed(key: str, value: Any) -> None:
+    """Call before the widget `key`: gives it the value, unless the browser already has it."""
+    state = _state()
+    assert state.seen is not None
+    if key not in state.kept or key not in st.session_state or st.session_state[key] != value:
+        st.session_state[key] = value
+    state.values[key] = value
+    state.seen.add(key)
+
+
+def take(key: str, value: Any) -> None:
+    """Call after the widget `key` with what it returned."""
+    _state().values[key] = value
+
+
+def show(texts: Mapping[str, str]) -> None:
+    """Name what the URL of this run has to carry."""
+    used = _state().used
+    assert used is not None
+    used.update(texts)
+
+
+def end() -> None:
+    """Call after the page: writes the URL. Not after an interrupted run, which has not seen all its widgets."""
+    state = _state()
+    assert state.used is not None and state.seen is not None
+    wanted = {name: [text] for name, text in state.used.items()}
+    if wanted == {"scheme": [DEFAULT_SCHEME]}:
+        wanted = {}
+    if state.query != wanted:
+        st.query_params.from_dict(wanted)
+    state.writes = [*state.writes, wanted][-REMEMBERED_WRITES:]
+    state.live = (state.page, frozenset(state.seen))
+
+
+def page() -> str:
+    """The id of the page that this run shows."""
+    return _state().page
+
+
+def rejected() -> tuple[Rejected, ...]:
+    """What the last link had to have replaced."""
+    return _state().rejected
+
+
+def dismiss() -> None:
+    """Forget what was rejected."""
+    _state().rejected = ()
+
+
+def link(changes: Mapping[str, str]) -> dict[str, str]:
+    """The query of a link that shows the current state with `changes` made.
+
+    A changed scheme drops the old one's parameters. The shared view stays; the page's own values do not.
+    """
+    used = _state().used or {}
+    out = {n: t for n, t in used.items() if n in {p.name for p in SharedView.params()}}
+    for prefix in ("", B):
+        mine = {n: t for n, t in used.items() if n.startswith(B) == bool(prefix) and _is_scheme_name(n)}
+        if prefix + "scheme" in changes:
+            mine = {}
+        out |= mine
+    return {GO: "1"} | out | {n: t for n, t in changes.items() if t != ""}
+
+
+def _is_scheme_name(name: str) -> bool:
+    name = name.removeprefix(B)
+    return name == "scheme" or any(name == p.name for spec in SCHEMES.values() for p in spec.params())

@@ -1,0 +1,187 @@
+"""Words of the app: names, formulae and papers of the schemes, the story of the start page, presets, theory notes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Where a scheme comes from."""
+
+    authors: str
+    year: int
+    title: str
+    url: str
+
+    @property
+    def markdown(self) -> str:
+        """A linked citation."""
+        return f"[{self.authors} {self.year}, *{self.title}*]({self.url})"
+
+
+@dataclass(frozen=True)
+class SchemeText:
+    """What a reader is told about a scheme: a name, the formula in LaTeX, one sentence, the paper."""
+
+    name: str
+    formula: str
+    sentence: str
+    paper: Paper
+
+
+SCHEME_TEXT: dict[str, SchemeText] = {
+    "none": SchemeText(
+        "No position (NoPE)",
+        r"s_{mn} = \frac{q_m \cdot k_n}{\sqrt{d}}",
+        "Nothing tells attention where a token stands; only the causal mask tells early from late.",
+        Paper(
+            "Kazemnejad et al.", 2023, "The Impact of Positional Encoding on Length Generalization in Transformers",
+            "https://arxiv.org/abs/2305.19466",
+        ),
+    ),
+    "integer": SchemeText(
+        "Integer positions",
+        r"x_p \leftarrow x_p + p, \qquad x_p + \tfrac{p}{L-1}, \qquad x_p + e_p",
+        "The index itself is added to the token: simple, and wrong in three ways that the pictures show.",
+        Paper("Vaswani et al.", 2017, "Attention Is All You Need", "https://arxiv.org/abs/1706.03762"),
+    ),
+    "sinusoidal": SchemeText(
+        "Sinusoidal",
+        r"PE_{p,2i} = \sin\!\frac{p}{\theta^{2i/d}}, \qquad PE_{p,2i+1} = \cos\!\frac{p}{\theta^{2i/d}}",
+        "Each position is a set of clock hands, from fast to slow, added to the token once.",
+        Paper("Vaswani et al.", 2017, "Attention Is All You Need", "https://arxiv.org/abs/1706.03762"),
+    ),
+    "learned": SchemeText(
+        "Learned table",
+        r"x_p \leftarrow x_p + T_{p + \mathrm{offset}}, \qquad T \in \mathbb{R}^{L \times d}",
+        "One trained vector a position, added to the token; past the last row there is nothing.",
+        Paper(
+            "Gehring et al.", 2017, "Convolutional Sequence to Sequence Learning", "https://arxiv.org/abs/1705.03122"
+        ),
+    ),
+    "rope": SchemeText(
+        "RoPE",
+        r"s_{mn} = \frac{(R_m q_m) \cdot (R_n k_n)}{\sqrt{d}} = \frac{q_m \cdot R_{n-m} k_n}{\sqrt{d}}, \qquad "
+        r"\omega_i = \theta^{-2i/d}",
+        "Pairs of query and key features turn with the position, so that a score sees only how far apart they are.",
+        Paper(
+            "Su et al.", 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding",
+            "https://arxiv.org/abs/2104.09864",
+        ),
+    ),
+    "alibi": SchemeText(
+        "ALiBi",
+        r"s_{mn} = \frac{q_m \cdot k_n}{\sqrt{d}} - \mu_h\,(m - n)",
+        "Every head subtracts its own slope times the distance from each score.",
+        Paper(
+            "Press et al.", 2022, "Train Short, Test Long: Attention with Linear Biases Enables Input Length "
+            "Extrapolation", "https://arxiv.org/abs/2108.12409",
+        ),
+    ),
+    "hybrid": SchemeText(
+        "Hybrid",
+        r"\text{layer } \ell:\ \text{scheme}_\ell",
+        "A different scheme in each layer, such as RoPE with no position in every fourth layer.",
+        Paper(
+            "Yang et al.", 2025, "RoPE to NoPE and Back Again: A New Hybrid Attention Strategy",
+            "https://arxiv.org/abs/2501.18795",
+        ),
+    ),
+}  # fmt: skip
+
+SCALING_TEXT: dict[str, tuple[str, str]] = {
+    "none": (r"\omega_i = \theta^{-2i/R}", "the spectrum as trained"),
+    "linear": (
+        r"\omega_i' = \omega_i / s",
+        "position interpolation, [Chen et al. 2023](https://arxiv.org/abs/2306.15595)",
+    ),
+    "ntk": (
+        r"\theta' = \theta\, s^{R/(R-2)}",
+        "NTK-aware base, bloc97 2023; written up in [Peng et al. 2023](https://arxiv.org/abs/2309.00071)",
+    ),
+    "proportional": (
+        r"\omega_i = \theta^{-2i/d}/s \text{ for } i < \lfloor p\,d/2 \rfloor,\ \text{else } 0",
+        "p-RoPE, [Barbero et al. 2024](https://arxiv.org/abs/2410.06205)",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the story: what was missing, what came, and the page that shows it."""
+
+    title: str
+    sentence: str
+    link: str
+    page: str
+    query: dict[str, str]
+
+
+STORY: tuple[Step, ...] = (
+    Step(
+        "Attention sees a set",
+        "Without positions, shuffling the tokens only shuffles the output.",
+        "Shuffle a text under NoPE", "attention", {"scheme": "none", "order": "shuffled"},
+    ),
+    Step(
+        "Count the positions",
+        "The plain index grows without bound, and a table of indices ends.",
+        "Watch the index grow", "encodings", {"scheme": "integer"},
+    ),
+    Step(
+        "Bound it with waves",
+        "Sines and cosines keep every value in [-1, 1], and a shift becomes a linear map.",
+        "See the waves", "encodings", {"scheme": "sinusoidal"},
+    ),
+    Step(
+        "Or learn it",
+        "A trained table fits the data, and has no row past its length.",
+        "See where a table ends", "encodings", {"scheme": "learned", "seq_len": "256"},
+    ),
+    Step(
+        "Rotate instead of adding",
+        "Added positions mix with content in the projections; rotated ones leave scores that know only the distance.",
+        "Compare the residuals", "decay", {"scheme": "rope", "b_scheme": "sinusoidal"},
+    ),
+    Step(
+        "Or penalise distance",
+        "ALiBi subtracts a slope times the distance and keeps working past the training length.",
+        "Run both past their training", "attention",
+        {"scheme": "alibi", "b_scheme": "rope", "source": "held_out", "length": "1024"},
+    ),
+    Step(
+        "Stretch what was trained",
+        "Larger bases and scaled frequencies let RoPE reach further than it was trained.",
+        "Base 10,000 against 500,000", "encodings",
+        {"scheme": "rope", "d_head": "128", "b_scheme": "rope", "b_d_head": "128", "b_base": "500000"},
+    ),
+    Step(
+        "Mix schemes by layer",
+        "Recent models drop positions in some layers and rotate in the others.",
+        "ALiBi first, RoPE after", "attention", {"scheme": "hybrid"},
+    ),
+)  # fmt: skip
+
+PRESETS: dict[str, dict[str, str]] = {
+    "RoPE, the paper's (base 10,000)": {"scheme": "rope", "layout": "interleaved"},
+    "RoPE, Llama 2 (head 128)": {"scheme": "rope", "d_head": "128"},
+    "RoPE, Llama 3 (base 500,000)": {"scheme": "rope", "d_head": "128", "base": "500000"},
+    "RoPE, linear ×4 (PI)": {"scheme": "rope", "d_head": "128", "scaling": "linear", "factor": "4"},
+    "RoPE, NTK ×4": {"scheme": "rope", "d_head": "128", "scaling": "ntk", "factor": "4"},
+    "RoPE, a quarter of the head (Pythia)": {"scheme": "rope", "d_head": "128", "rotary_fraction": "0.25"},
+    "p-RoPE, three quarters of the spectrum": {
+        "scheme": "rope", "d_head": "128", "scaling": "proportional", "rotary_fraction": "0.75",
+    },
+    "ALiBi, 8 heads (the paper's)": {"scheme": "alibi"},
+    "ALiBi, 12 heads (no power of two)": {"scheme": "alibi", "n_heads": "12"},
+    "Sinusoidal, the paper's (d_model 512)": {"scheme": "sinusoidal", "d_model": "512"},
+    "Learned, RoBERTa's offset": {"scheme": "learned", "max_position_embeddings": "514", "offset": "2"},
+    "Hybrid, NoPE every 4th layer": {"scheme": "hybrid", "layers": "rope*3, none"},
+    "No position": {"scheme": "none"},
+}  # fmt: skip
+
+COMPARISONS: dict[str, dict[str, str]] = {
+    "RoPE base 10,000 against 500,000": {"scheme": "rope", "b_scheme": "rope", "b_base": "500000"},
+    "RoPE against ALiBi": {"scheme": "rope", "b_scheme": "alibi"},
+}

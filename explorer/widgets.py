@@ -1,0 +1,220 @@
+"""Params -> widgets fed from the URL -> validated Specs. Every range, step and meaning comes from the Param."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from explorer import state
+from explorer.text import COMPARISONS, PRESETS, SCHEME_TEXT
+from explorer.views import SharedView
+from posenc_core import SCHEMES, Param, Problem, Spec, parse_query
+from posenc_core.spec import number_text
+
+V = TypeVar("V", bound=Spec)
+NO_SECOND = "off"
+CHOSEN = "_chosen"  # session key of what the sidebar says, set by the entry file
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the sidebar says: the scheme, a second one to compare with, the positions shown."""
+
+    spec: Spec
+    second: Spec | None
+    seq_len: int
+
+    @property
+    def specs(self) -> list[Spec]:
+        """One or two."""
+        return [self.spec] if self.second is None else [self.spec, self.second]
+
+
+def chosen() -> Chosen:
+    """What the sidebar of this run says."""
+    made = st.session_state[CHOSEN]
+    assert isinstance(made, Chosen)
+    return made
+
+
+def label(name: str) -> str:
+    """A field name as it stands on a widget: the name itself, readable and searchable."""
+    return name.replace("_", " ")
+
+
+def sidebar() -> Chosen:
+    """Draw the shared controls and return what they say. Call inside `with st.sidebar`."""
+    _presets()
+    spec = _scheme("", "Scheme", list(SCHEMES))
+    shared = View(SharedView)
+    seq_len = shared.field("seq_len")
+    second = _scheme(state.B, "Compare with", [NO_SECOND, *SCHEMES])
+    shared.close()
+    assert spec is not None
+    return Chosen(spec, second, seq_len)
+
+
+def _presets() -> None:
+    options = PRESETS | COMPARISONS
+
+    def apply() -> None:
+        name = st.session_state["_preset"]
+        if name is None:
+            return
+        spec, _ = parse_query({k: v for k, v in options[name].items() if not k.startswith(state.B)})
+        state.put(scheme=spec.scheme, **state.field_values(spec))
+        mine = {k.removeprefix(state.B): v for k, v in options[name].items() if k.startswith(state.B)}
+        if mine:
+            other, _ = parse_query(mine)
+            state.put(**{state.B + k: v for k, v in ({"scheme": other.scheme} | state.field_values(other)).items()})
+        st.session_state["_preset"] = None
+
+    st.selectbox(
+        "Preset", list(options), index=None, key="_preset", on_change=apply, placeholder="Pick one to start from…"
+    )
+
+
+def _scheme(prefix: str, title: str, options: Sequence[str]) -> Spec | None:
+    key = prefix + "scheme"
+    scheme = choice(key, title, options, state.get(key, options[0] if prefix else state.DEFAULT_SCHEME),
+                    names={s: t.name for s, t in SCHEME_TEXT.items()} | {NO_SECOND: "nothing"})  # fmt: skip
+    if scheme == NO_SECOND:
+        return None
+    spec_type = SCHEMES[scheme]
+    texts: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    for p in spec_type.params():
+        if p.when is not None and values.get(p.when[0]) not in p.when[1]:
+            continue
+        values[p.name] = param_widget(p, prefix + p.name)
+        texts[p.name] = as_text(values[p.name])
+    spec, problems = parse_query({"scheme": scheme} | texts)
+    for problem in problems:
+        st.error(f"{problem}. Shown instead: {spec.field_text(base_name(problem))}.", icon=":material/error:")
+    state.show({prefix + n: t for n, t in spec.to_query().items()})
+    return spec
+
+
+def base_name(problem: Problem) -> str:
+    """The field that a problem is about; a hybrid's problems name the layer's field behind a colon."""
+    return problem.name.partition(":")[0]
+
+
+def as_text(value: Any) -> str:
+    """A widget's value as the URL writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else number_text(value)
+
+
+class View(Generic[V]):
+    """The fields of a page's own view; `field` draws one, `close` puts them into the URL and returns the view."""
+
+    def __init__(self, view: type[V]) -> None:
+        self.view, self.values = view, dict[str, Any]()
+
+    def field(
+        self, name: str, maximum: float | None = None, title: str | None = None, options: Sequence[str] = ()
+    ) -> Any:
+        """Draw a field's widget where the caller stands; `maximum` may be less than the field's own."""
+        p = self.view.param(name)
+        self.values[name] = param_widget(p, name, maximum=maximum, title=title, options=options)
+        return self.values[name]
+
+    def set(self, name: str) -> Any:
+        """The value of a field that is set by a click in a picture instead of a widget."""
+        p = self.view.param(name)
+        self.values[name] = legal(p, state.get(name, p.default))
+        return self.values[name]
+
+    def close(self) -> V:
+        """The validated view."""
+        made = self.view(**self.values)
+        state.show(made.to_query())
+        return made
+
+
+def legal(p: Param, value: Any, maximum: float | None = None) -> Any:
+    """The nearest legal value: a number clamped, anything else its default."""
+    if p.kind == "choice":
+        return value if value in p.choices else p.default
+    if p.kind in ("int", "float") and isinstance(value, int | float) and not isinstance(value, bool):
+        assert p.minimum is not None and p.maximum is not None
+        high = p.maximum if maximum is None else min(p.maximum, maximum)
+        value = min(max(value, p.minimum), high)
+        return int(value // (p.step or 1) * (p.step or 1)) if p.kind == "int" else float(value)
+    kind = {"bool": bool, "text": str, "floats": str, "layers": str}.get(p.kind)
+    return value if kind and isinstance(value, kind) else p.default
+
+
+def param_widget(
+    p: Param, key: str, *, maximum: float | None = None, title: str | None = None, options: Sequence[str] = ()
+) -> Any:
+    """Draw the widget of a field and return its value; lists come back as the text in the box."""
+    title, help_text = title or label(p.name), f"`{key}` · {p.meaning}. Legal: {p.legal}."
+    default = field_default(p)
+    value = state.get(key, default)
+    value = legal(p, value, maximum) if isinstance(value, str | int | float) else default
+    if p.kind == "choice":
+        return choice(key, title, options or p.choices, value, help_text=help_text)
+    if p.kind in ("floats", "layers"):
+        value = value if isinstance(value, str) else default
+        state.feed(key, value)
+        made: Any = st.text_input(title, key=key, help=help_text, max_chars=2000)
+    elif p.kind == "text":
+        state.feed(key, value)
+        made = st.text_area(title, key=key, help=help_text, max_chars=p.max_length)
+    elif p.kind == "bool":
+        state.feed(key, value)
+        made = st.toggle(title, key=key, help=help_text)
+    else:
+        made = _number(p, key, title, help_text, value, maximum)
+    state.take(key, made)
+    return made
+
+
+def field_default(p: Param) -> Any:
+    """A field's default as the state keeps it."""
+    if p.kind == "floats":
+        return ",".join(map(number_text, p.default))
+    return SCHEMES["hybrid"]().field_text(p.name) if p.kind == "layers" else p.default
+
+
+def _number(p: Param, key: str, title: str, help_text: str, value: Any, maximum: float | None) -> Any:
+    number = int if p.kind == "int" else float
+    assert p.minimum is not None and p.maximum is not None
+    high = number(p.maximum if maximum is None else min(p.maximum, maximum))
+    if number(p.minimum) >= high:  # nothing to choose
+        return number(p.minimum)
+    state.feed(key, value)
+    if p.ticks:
+        stops = sorted({number(t) for t in p.ticks if p.minimum <= t <= high} | {value})
+        if len(stops) > 1:
+            return st.select_slider(title, stops, key=key, help=help_text, format_func=shown_number)
+    return st.slider(title, number(p.minimum), high, step=number(p.step or 1), key=key, help=help_text)
+
+
+def shown_number(value: float) -> str:
+    """A number on a slider: 500,000."""
+    return f"{value:,.10g}"
+
+
+def choice(
+    key: str, title: str, options: Sequence[str], value: str, *, names: Mapping[str, str] | None = None,
+    help_text: str | None = None, where: DeltaGenerator | None = None,
+) -> str:  # fmt: skip
+    """A choice of few as buttons side by side, of many as a list."""
+    state.feed(key, value if value in options else options[0])
+    names = names or {}
+    area = where or st
+    if len(options) <= 4 and not names:
+        made = area.segmented_control(title, options, key=key, help=help_text, required=True)
+    else:
+        made = area.selectbox(title, options, key=key, help=help_text, format_func=lambda s: names.get(s, s))
+    result = made if made in options else options[0]
+    state.take(key, result)
+    return result
