@@ -1,0 +1,1 @@
+"""The app: widgets, charts and words around posenc_core."""

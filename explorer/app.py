@@ -11,7 +11,7 @@ os.environ.setdefault("PYTHONPATH", ROOT)
 
 import streamlit as st  # noqa: E402
 
-from explorer import show, state, widgets  # noqa: E402
+from explorer import history, show, state, widgets  # noqa: E402
 from explorer.compute.common import boot  # noqa: E402
 
 st.set_page_config(page_title="Positional Encoding Explorer", page_icon=f"{ROOT}/assets/icon.png", layout="wide")
@@ -29,6 +29,7 @@ page = st.navigation(list(PAGES.values()))
 state.begin(page.url_path)
 with st.sidebar:
     st.session_state[widgets.CHOSEN] = widgets.sidebar()
+    history.keep_short()
 show.notice()
 try:
     page.run()

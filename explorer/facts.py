@@ -39,7 +39,7 @@ def key_numbers(spec: Spec, encoding: PositionalEncoding, seq_len: int) -> list[
         ]
         if slopes.min() > 0:
             facts.append(("reach", f"{short(1 / slopes.min().item())} positions",
-                          "distance at which the gentlest head's weight has fallen to 1/e, all else equal"))  # fmt: skip
+                          "distance at which the gentlest head's weight falls to 1/e, all else equal"))  # fmt: skip
     parameters = sum(p.numel() for p in encoding.parameters())
     facts.append(("parameters", f"{parameters:,}", "trained numbers that the scheme adds"))
     defined = analysis.defined_length(encoding)

@@ -218,7 +218,10 @@ class SessionJobs:
 
 @st.cache_resource(scope="session", show_spinner=False, on_release=SessionJobs.release)
 def session_jobs() -> SessionJobs:
-    """This reader's jobs; they outlive page switches and are cancelled when the session disconnects."""
+    """This reader's jobs: kept over page switches, cancelled when the tab is closed or reloaded.
+
+    Outside a script run Streamlit raises its own error.
+    """
     return SessionJobs(pool())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -14,20 +13,10 @@ from explorer import state
 from explorer.charts import heatmap as heatmaps
 from explorer.charts.heatmap import Heatmap
 from explorer.heatmap_view import heatmap as draw_heatmap
-from explorer.text import SCHEME_TEXT
+from explorer.text import SCHEME_TEXT, Try
 from explorer.widgets import Chosen
 
 PAGES = "_pages"  # session key: id -> st.Page, set by the entry file so that links find their page
-
-
-@dataclass(frozen=True)
-class Try:
-    """A link that changes parameters: what it is called, what it sets, what the reader will see change."""
-
-    label: str
-    changes: Mapping[str, str]
-    then: str = ""
-    page: str | None = None
 
 
 def heading(title: str, chosen: Chosen) -> None:
@@ -43,14 +32,12 @@ def notice() -> None:
     rejected = state.rejected()
     if not rejected:
         return
-    lines = "\n".join(f"- {r.problem}. Used instead: {r.used}." for r in rejected)
-    st.warning(
-        f"Some values of this link are not legal, so others are shown:\n{_plain(lines)}", icon=":material/link_off:"
-    )
+    lines = "\n".join(f"- {plain(f'{r.problem}. Used instead: {r.used}.')}" for r in rejected)
+    st.warning(f"Some values of this link are not legal, so others are shown:\n{lines}", icon=":material/link_off:")
     st.button("Understood", on_click=state.dismiss, key="_dismiss")
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text of a stranger's link inside Markdown: nothing in it may become markup."""
     return "".join("\\" + c if c in "\\`*_[]<>$#!|~:" else c for c in text)
 
@@ -103,7 +90,10 @@ def below(seen: str, tries: Sequence[Try] = ()) -> None:
     for item in tries:
         page = st.session_state[PAGES][state.page() if item.page is None else item.page]
         st.page_link(
-            page, label=f"**Try:** {item.label}", icon=":material/arrow_forward:", query_params=state.link(item.changes)
+            page,
+            label=f"**Try** {item.label}",
+            icon=":material/arrow_forward:",
+            query_params=state.link(item.changes),
         )
         if item.then:
             st.caption(item.then)

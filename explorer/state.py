@@ -38,6 +38,7 @@ class _State:
     values: dict[str, Any]
     rejected: tuple[Rejected, ...]
     writes: list[dict[str, list[str]]]
+    shapes: dict[str, object]
     live: tuple[str, frozenset[str]] = ("", frozenset())
     kept: frozenset[str] = frozenset()
     page: str = ""
@@ -49,7 +50,7 @@ class _State:
 
 def _state() -> _State:
     if "_state" not in st.session_state:
-        st.session_state["_state"] = _State({}, (), [])
+        st.session_state["_state"] = _State({}, (), [], {})
     return st.session_state["_state"]
 
 
@@ -67,6 +68,8 @@ def begin(page: str) -> None:
     state.external = first or back or GO in query or (bool(query) and query not in state.writes)
     if state.external and (query or not back):
         _take_link(state, page, query, keep_text=GO in query)
+        if back:  # what comes back was written by this app, perhaps by another of its pages
+            state.rejected = ()
     elif changed:
         state.values |= changed
         state.rejected = ()
@@ -91,8 +94,8 @@ def read_link(page: str, query: Mapping[str, list[str]]) -> tuple[dict[str, Any]
     for view in (SharedView, VIEWS.get(page, Spec)):
         mine = {n: t for n, t in texts.items() if n in {p.name for p in view.params()}}
         names |= {p.name for p in view.params()}
-        made, found = _parse_view(view, mine)
-        problems += found
+        made, view_problems = _parse_view(view, mine)
+        problems += view_problems
         values |= field_values(made)
     known = {p.name for spec in SCHEMES.values() for p in spec.params()}
     rest = {n: t for n, t in texts.items() if n not in names}
@@ -159,12 +162,18 @@ def put(**values: Any) -> None:
             st.session_state[key] = value
 
 
-def feed(key: str, value: Any) -> None:
-    """Call before the widget `key`: gives it the value, unless the browser already has it."""
+def feed(key: str, value: Any, shape: object = None) -> None:
+    """Call before the widget `key`: gives it the value, unless the browser already has it.
+
+    Giving it again would overwrite what the reader did meanwhile; but a widget whose `shape` (bounds, options) has
+    changed is a new one to Streamlit, which would start at its default.
+    """
     state = _state()
     assert state.seen is not None
-    if key not in state.kept or key not in st.session_state or st.session_state[key] != value:
+    same = key in state.kept and state.shapes.get(key) == shape
+    if not same or key not in st.session_state or st.session_state[key] != value:
         st.session_state[key] = value
+    state.shapes[key] = shape
     state.values[key] = value
     state.seen.add(key)
 
@@ -184,7 +193,8 @@ def show(texts: Mapping[str, str]) -> None:
 def end() -> None:
     """Call after the page: writes the URL. Not after an interrupted run, which has not seen all its widgets."""
     state = _state()
-    assert state.used is not None and state.seen is not None
+    assert state.used is not None
+    assert state.seen is not None
     wanted = {name: [text] for name, text in state.used.items()}
     if wanted == {"scheme": [DEFAULT_SCHEME]}:
         wanted = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -108,6 +109,16 @@ SCALING_TEXT: dict[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
+class Try:
+    """A link that changes parameters: what it is called, what it sets, what the reader will see change."""
+
+    label: str
+    changes: Mapping[str, str]
+    then: str = ""
+    page: str | None = None
+
+
+@dataclass(frozen=True)
 class Step:
     """One step of the story: what was missing, what came, and the page that shows it."""
 
@@ -117,6 +128,13 @@ class Step:
     page: str
     query: dict[str, str]
 
+
+INTRODUCTION = (
+    "Attention by itself does not know the order of its tokens; a positional encoding tells it. "
+    "Pick a scheme and its parameters on the left and see what it gives to each position, how scores fall with "
+    "distance, what a trained model makes of it, and what it costs. "
+    "Every state of every page is a link that can be shared, and every number is computed on the spot."
+)
 
 STORY: tuple[Step, ...] = (
     Step(
@@ -185,3 +203,41 @@ COMPARISONS: dict[str, dict[str, str]] = {
     "RoPE base 10,000 against 500,000": {"scheme": "rope", "b_scheme": "rope", "b_base": "500000"},
     "RoPE against ALiBi": {"scheme": "rope", "b_scheme": "alibi"},
 }
+
+ENCODING_SEEN: dict[str, str] = {
+    "none": "Nothing is added anywhere: every position looks the same to attention.",
+    "embed": "Each column is the vector that is added to the token at that position.",
+    "rotate": "Each row is one pair of features turning: fast at the top, slow at the bottom.",
+    "bias": "Each row is a query: the farther back the key, the more is taken off its score.",
+}
+
+ENCODING_TRIES: dict[str, tuple[Try, ...]] = {
+    "none": (Try("give the positions a rotation", {"scheme": "rope"}, "Rows of waves appear, one for each pair."),),
+    "integer": (
+        Try("one-hot positions", {"variant": "one_hot", "seq_len": "256"}, "One bright diagonal, and nothing past it."),
+        Try("normalized positions", {"variant": "normalized"}, "Values shrink to between 0 and 1 within the table."),
+    ),
+    "sinusoidal": (
+        Try("a base of 100", {"base": "100"}, "The slow half wakes up: all dimensions turn within the picture."),
+        Try("the concatenated order", {"layout": "concatenated"}, "Sines move to the top half, cosines to the bottom."),
+    ),
+    "learned": (
+        Try("twice the table's length", {"seq_len": "256"}, "The right half is hatched: no row was ever trained."),
+        Try("RoBERTa's offset of 2", {"offset": "2"}, "Everything moves two positions to the left."),
+    ),
+    "rope": (
+        Try("base 500,000", {"base": "500000"}, "The slow pairs nearly stop: more of the picture keeps one colour."),
+        Try("rotate a quarter of the head", {"rotary_fraction": "0.25"}, "A quarter of the pairs is left."),
+        Try(
+            "p-RoPE, three quarters of the spectrum", {"scaling": "proportional", "rotary_fraction": "0.75"},
+            "The slowest quarter stands still.",
+        ),
+    ),
+    "alibi": (
+        Try("12 heads", {"n_heads": "12"}, "The last four slopes lie between the first eight."),
+        Try("both directions", {"variant": "symmetric"}, "The hatched half fills with the mirrored penalty."),
+    ),
+    "hybrid": (
+        Try("NoPE every fourth layer", {"layers": "rope*3, none", "layer": "3"}, "Layer 3 has nothing to show."),
+    ),
+}  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Literal
 
 from posenc_core.spec import Spec, param
 
-SAMPLE = "The quick brown fox jumps over the lazy dog. The lazy dog sleeps, and the quick brown fox runs away."
+SAMPLE = "The for statement runs over a list. The while stateme"  # short enough for readable token labels
 MAX_TEXT = 10_000
 
 
@@ -31,6 +31,7 @@ class EncodingsView(Spec):
 class DecayView(Spec):
     """The Decay page."""
 
+    curve: Literal["score", "weight"] = param("score", "what a bias is drawn as: score, or attention weight exp(score)")
     draws: int = param(
         64, "random pairs of query and key", ge=8, le=512, unit="pairs", ticks=(8, 16, 32, 64, 128, 256, 512)
     )
@@ -53,6 +54,7 @@ class AttentionView(Spec):
                         ticks=(0, 1, 2, 8, 32, 128, 512, 1000, 10_000, 100_000))  # fmt: skip
     layer: int = param(1, "layer of the large map, from 0", ge=0, le=1)
     head: int = param(0, "head of the large map, from 0", ge=0, le=3)
+    query: int = param(-1, "token whose guesses for the next one are shown; -1: the last", ge=-1, le=1023)
 
 
 class TimingView(Spec):

@@ -143,7 +143,8 @@ def legal(p: Param, value: Any, maximum: float | None = None) -> Any:
     if p.kind == "choice":
         return value if value in p.choices else p.default
     if p.kind in ("int", "float") and isinstance(value, int | float) and not isinstance(value, bool):
-        assert p.minimum is not None and p.maximum is not None
+        assert p.minimum is not None
+        assert p.maximum is not None
         high = p.maximum if maximum is None else min(p.maximum, maximum)
         value = min(max(value, p.minimum), high)
         return int(value // (p.step or 1) * (p.step or 1)) if p.kind == "int" else float(value)
@@ -186,15 +187,17 @@ def field_default(p: Param) -> Any:
 
 def _number(p: Param, key: str, title: str, help_text: str, value: Any, maximum: float | None) -> Any:
     number = int if p.kind == "int" else float
-    assert p.minimum is not None and p.maximum is not None
+    assert p.minimum is not None
+    assert p.maximum is not None
     high = number(p.maximum if maximum is None else min(p.maximum, maximum))
     if number(p.minimum) >= high:  # nothing to choose
         return number(p.minimum)
-    state.feed(key, value)
     if p.ticks:
         stops = sorted({number(t) for t in p.ticks if p.minimum <= t <= high} | {value})
         if len(stops) > 1:
+            state.feed(key, value, tuple(stops))
             return st.select_slider(title, stops, key=key, help=help_text, format_func=shown_number)
+    state.feed(key, value, high)
     return st.slider(title, number(p.minimum), high, step=number(p.step or 1), key=key, help=help_text)
 
 
@@ -208,13 +211,14 @@ def choice(
     help_text: str | None = None, where: DeltaGenerator | None = None,
 ) -> str:  # fmt: skip
     """A choice of few as buttons side by side, of many as a list."""
-    state.feed(key, value if value in options else options[0])
+    state.feed(key, value if value in options else options[0], tuple(options))
     names = names or {}
     area = where or st
+    made: str | None
     if len(options) <= 4 and not names:
         made = area.segmented_control(title, options, key=key, help=help_text, required=True)
     else:
         made = area.selectbox(title, options, key=key, help=help_text, format_func=lambda s: names.get(s, s))
-    result = made if made in options else options[0]
+    result = made if made is not None and made in options else options[0]
     state.take(key, result)
     return result

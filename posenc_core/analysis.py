@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posenc_core.attention import attention_scores
-from posenc_core.model import ToyModel, next_token_loss
+from posenc_core.model import Block, ToyModel, next_token_loss
 from posenc_core.schemes.base import PositionalEncoding, VectorEncoding
 from posenc_core.schemes.sinusoidal import Sinusoidal
 from posenc_core.spec import Spec
@@ -20,7 +20,7 @@ Content = Literal["equal", "random"]
 def spectrum(spec: Spec) -> Tensor | None:
     """Radians a position of every pair, float64 [pairs], high to low; None for a scheme without frequencies."""
     inv_freq = getattr(spec, "inv_freq", None)
-    return None if inv_freq is None else inv_freq()
+    return inv_freq() if callable(inv_freq) else None
 
 
 def wavelengths(inv_freq: Tensor) -> Tensor:
@@ -176,3 +176,63 @@ def attention_distance(weights: Tensor, positions: Tensor) -> Tensor:
     """Mean distance in positions that a query looks back: [..., L] from weights [..., L, L] and positions [L]."""
     distance = (positions[:, None] - positions).abs().to(weights.dtype)
     return (weights * distance).sum(-1)
+
+
+def unprojected_scores(encoding: PositionalEncoding, content: Tensor, positions: Tensor) -> Tensor:
+    """`position_scores` with W_q = W_k = identity, without making them: float64 [H, L, L] from content [D]."""
+    x = content.expand(1, len(positions), len(content)).double()
+    with torch.no_grad():
+        x = encoding.embed(x, positions).unsqueeze(1)
+        return attention_scores(x, x, encoding.layer(0), positions, positions)[0]
+
+
+def token_position_scores(model: ToyModel, encoding: PositionalEncoding, token: int, positions: Tensor) -> Tensor:
+    """Scores of one token against itself everywhere in a model's first layer, without mask: float64 [H, L, L].
+
+    As the model does it: scaled embedding, positions, norm, projections, rotation and bias; only in float64.
+    """
+    block = model.blocks[0]
+    assert isinstance(block, Block)
+    with torch.no_grad():
+        x = model.embedding.weight[token].double() * model.size.d_model**0.5
+        x = encoding.embed(x.expand(1, len(positions), -1), positions)
+        norm = block.attention_norm.weight.double()
+        x = torch.nn.functional.rms_norm(x, norm.shape, norm, torch.finfo(torch.float32).eps)
+        q, k, _ = (x @ block.qkv.weight.double().T).unflatten(-1, (3, block.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        return attention_scores(q, k, encoding.layer(0), positions, positions)[0]
+
+
+def pooled(weights: Tensor, block: int) -> Tensor:
+    """Largest weight of each block × block square on and below the diagonal: [..., n, n] from [..., L, L].
+
+    n = ceil(L / block); NaN in squares above the diagonal, where causal attention has no key to look at.
+    """
+    length = weights.shape[-1]
+    causal = torch.ones(length, length, dtype=torch.bool).tril()
+    padding = -length % block
+    filled = torch.nn.functional.pad(weights.masked_fill(~causal, -1), (0, padding, 0, padding), value=-1)
+    squares = filled.unflatten(-2, (-1, block)).unflatten(-1, (-1, block)).amax((-3, -1))
+    return squares.masked_fill(squares < 0, torch.nan)
+
+
+class Drift(NamedTuple):
+    """Of every head and query position: entropy in nats and mean distance looked back, float64 [layers, H, L]."""
+
+    entropy: Tensor
+    distance: Tensor
+
+
+def attention_drift(model: ToyModel, tokens: Tensor) -> Drift:
+    """Mean entropy and distance over the rows of tokens [N, L]; NaN from the position where a table ends."""
+    length = tokens.shape[-1]
+    defined = defined_length(model.encoding)
+    seen = length if defined is None else min(length, defined)
+    positions = torch.arange(seen)
+    total = torch.zeros(2, model.size.n_layers, model.size.n_heads, seen, dtype=torch.float64)
+    with torch.no_grad():
+        for row in tokens[:, :seen].split(1):  # one at a time: the weights of a long row are large
+            for layer, weights in enumerate(model.trace(row, positions).weights):
+                total[0, layer] += attention_entropy(weights[0])
+                total[1, layer] += attention_distance(weights[0], positions)
+    mean = torch.nn.functional.pad(total / len(tokens), (0, length - seen), value=torch.nan)
+    return Drift(mean[0], mean[1])

@@ -41,10 +41,9 @@ def attention(
     broadcastable to [B, H, Lq, Lk], True where attention is allowed. With need_weights the scores are made in plain
     sight (the reference); without, the same numbers come from PyTorch's fused kernel.
     """
-    allowed = _allowed(q.shape[-2], k.shape[-2], q.device) if causal else None
-    if mask is not None:
-        allowed = mask if allowed is None else allowed & mask
+    square = q.shape[-2] == k.shape[-2]
     if need_weights:
+        allowed = _allowed(q, k, causal, mask)
         scores = attention_scores(q, k, encoding, q_positions, k_positions)
         if allowed is not None:
             scores = scores.masked_fill(~allowed, -torch.inf)
@@ -53,8 +52,9 @@ def attention(
     q, k = encoding.rotate(q, k, q_positions, k_positions)
     k, v = _repeat_heads(k, q.shape[1]), _repeat_heads(v, q.shape[1])
     bias = encoding.bias(q_positions, k_positions, q, k)
-    if bias is None and mask is None and (not causal or q.shape[-2] == k.shape[-2]):
+    if bias is None and mask is None and (square or not causal):
         return scaled_dot_product_attention(q, k, v, is_causal=causal), None
+    allowed = _allowed(q, k, causal, mask)
     if bias is None:
         return scaled_dot_product_attention(q, k, v, attn_mask=allowed), None
     bias = bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
@@ -80,8 +80,12 @@ def alibi_attention(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, causal: boo
     return scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))
 
 
-def _allowed(lq: int, lk: int, device: torch.device) -> Tensor:
-    return torch.ones(lq, lk, dtype=torch.bool, device=device).tril(lk - lq)
+def _allowed(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:
+    if not causal:
+        return mask
+    lq, lk = q.shape[-2], k.shape[-2]
+    earlier = torch.ones(lq, lk, dtype=torch.bool, device=q.device).tril(lk - lq)
+    return earlier if mask is None else earlier & mask
 
 
 def _repeat_heads(x: Tensor, n_heads: int) -> Tensor:

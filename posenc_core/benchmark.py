@@ -2,7 +2,7 @@
 
 `run(config)` measures the cases of one length in turn, round after round, so that noise hits all of them alike, and
 yields a Step after every call. `python -m posenc_core.benchmark --schemes none,rope,alibi --lengths 128,512` prints a
-table. A further implementation or quantity is one function and one entry in PARTS.
+table. A further implementation or quantity is a name in What and a function in PARTS.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -27,12 +27,13 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from tqdm import tqdm
 
 from posenc_core.attention import attention
-from posenc_core.schemes import build
+from posenc_core.schemes import build, parse_spec
 from posenc_core.schemes.base import PositionalEncoding, VectorEncoding
 from posenc_core.schemes.hybrid import HybridSpec
 from posenc_core.schemes.none import NoneSpec
@@ -151,6 +152,12 @@ class Record:
         case = {f: getattr(self.case, f) for f in ("length", "device", "dtype", "what")}
         return {"spec": self.case.spec.to_mapping()} | case | {k: v for k, v in vars(self).items() if k != "case"}
 
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Record:
+        """What to_mapping wrote, also after a round through JSON. SpecError, KeyError or TypeError for anything else."""
+        case = Case(parse_spec(mapping["spec"]), *(mapping[f] for f in ("length", "device", "dtype", "what")))
+        return cls(case, **{k: v for k, v in mapping.items() if k != "spec" and not hasattr(case, k)})
+
 
 class Step(NamedTuple):
     """One step of a run. done and total are estimated work, so that done/total is the share of the time.
@@ -174,7 +181,8 @@ def devices() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """Where a run happens: cpu, cores, torch_threads (of the calling thread), torch, gpu or None, python, system, date.
+    """Where a run happens: cpu, cores, load, torch_threads (of the calling thread), torch, gpu or None, python, system,
+    date. `load` is how many processes wanted a core on average over the last minute, None where that is not known.
 
     Call it in the thread that measures: threads can have different numbers of torch threads.
     """
@@ -183,6 +191,7 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": _cpu_name(),
         "cores": len(affinity(0)) if affinity else os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "torch_threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "gpu": names.get("cuda") or names.get("mps"),
@@ -195,7 +204,8 @@ def machine() -> dict[str, Any]:
 def machine_line(found: dict[str, Any]) -> str:
     """`machine()` in one line, for a caption."""
     gpu = f"{found['gpu']}, " if found["gpu"] else ""
-    return (f"{gpu}{found['cpu']}, {found['cores']} cores, {found['torch_threads']} torch threads, "
+    load = f" under a load of {found['load']}" if found.get("load") is not None else ""
+    return (f"{gpu}{found['cpu']}, {found['cores']} cores{load}, torch threads: {found['torch_threads']}, "
             f"torch {found['torch']}, Python {found['python']}, {found['system']}, {found['date']}")  # fmt: skip
 
 
@@ -250,6 +260,9 @@ class _Skip(Exception):
     """A case that cannot be measured, and why."""
 
 
+_REASONS = (_Skip, SpecError, RuntimeError, MemoryError)  # these make a skipped record; anything else is a fault
+
+
 def _refuse(case: Case, config: Config) -> None:
     if case.device == "cpu" and case.dtype == "float16":
         raise _Skip("float16 is not timed on a CPU: most have no arithmetic for it, so it would be emulated")
@@ -257,7 +270,7 @@ def _refuse(case: Case, config: Config) -> None:
         raise _Skip("this GPU has no bfloat16 arithmetic")
     needed = estimated_bytes(case, config)
     if needed > config.max_bytes:
-        raise _Skip(f"needs about {_bytes(needed)}, more than the limit of {_bytes(config.max_bytes)}")
+        raise _Skip(f"needs about {bytes_text(needed)}, more than the limit of {bytes_text(config.max_bytes)}")
 
 
 def _reason(error: BaseException) -> str:
@@ -272,7 +285,9 @@ class _Layer(nn.Module):
     def __init__(self, heads: int, d_model: int, generator: torch.Generator) -> None:
         super().__init__()
         self.heads = heads
-        self.qkv, self.out = nn.Linear(d_model, 3 * d_model, bias=False), nn.Linear(d_model, d_model, bias=False)
+        # skip_init: the default draws from the global generator, which a training in another thread may be using
+        self.qkv = skip_init(nn.Linear, d_model, 3 * d_model, bias=False)
+        self.out = skip_init(nn.Linear, d_model, d_model, bias=False)
         for linear in (self.qkv, self.out):
             nn.init.normal_(linear.weight, std=d_model**-0.5, generator=generator)
 
@@ -437,7 +452,7 @@ class _Group:
                 _refuse(case, self.config)
                 shared = shared or _Shared(case, self.config)
                 self._benches[case] = _Bench(case, self.config, shared)
-            except (_Skip, SpecError, RuntimeError, MemoryError) as error:
+            except _REASONS as error:
                 self._skipped[case] = _reason(error)
                 yield (WARM_UP + self.config.repetitions) * work
                 continue
@@ -468,7 +483,7 @@ class _Group:
             return
         try:
             call()
-        except (RuntimeError, MemoryError) as error:
+        except _REASONS as error:
             self._skipped[case] = _reason(error)
             del self._benches[case]
 
@@ -621,7 +636,8 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _bytes(n: float) -> str:
+def bytes_text(n: float) -> str:
+    """Bytes for people: 24 MiB."""
     for unit in ("B", "KiB", "MiB"):
         if n < 1024:
             return f"{n:.3g} {unit}"
@@ -629,7 +645,8 @@ def _bytes(n: float) -> str:
     return f"{n:,.2f} GiB"
 
 
-def _time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
+    """Seconds for people: 3.38 ms."""
     if seconds >= 1:
         return f"{seconds:.3g} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
@@ -644,8 +661,10 @@ def table(records: Iterable[Record]) -> str:
             rows.append([*row, "-", "-", "-", "-", f"skipped: {r.skipped}"])
             continue
         overhead = "-" if r.overhead is None else f"{r.overhead:.2f}×"
-        peak = "-" if r.peak_bytes is None else _bytes(r.peak_bytes)
-        rows.append([*row, _time(r.median), f"{_time(r.lower)} to {_time(r.upper)}", overhead, peak, r.note])
+        peak = "-" if r.peak_bytes is None else bytes_text(r.peak_bytes)
+        rows.append(
+            [*row, time_text(r.median), f"{time_text(r.lower)} to {time_text(r.upper)}", overhead, peak, r.note]
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     right = {2, 5, 7, 8}
     lines = []

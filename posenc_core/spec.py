@@ -189,7 +189,7 @@ class Spec(BaseModel):
     def to_query(self) -> dict[str, str]:
         """Text values for a URL, defaults left out; `parse_query` reads it back to an equal spec."""
         texts = {p.name: self.field_text(p.name) for p in self.params() if getattr(self, p.name) != p.default}
-        return {"scheme": self.scheme} | texts
+        return ({"scheme": self.scheme} if self.scheme else {}) | texts
 
     def field_text(self, name: str) -> str:
         """One field as the URL writes it."""

@@ -1,0 +1,1 @@
+"""Charts: data in, picture out; neither streamlit nor torch."""

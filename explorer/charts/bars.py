@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
+from explorer.charts.curves import NOTE_COLOUR
+
 
 def bars(
     data: pd.DataFrame,
@@ -18,21 +20,28 @@ def bars(
     domain: tuple[float, float] | None = None,
     names: int,
     value_format: str = ",.4~g",
-) -> alt.Chart:
-    """Horizontal bars of columns name, value, series, in the order of the rows; `names` is how many names there are."""
-    scale = alt.Scale(type="log" if log else "linear", **({"domain": list(domain)} if domain else {}))
+    labels: bool = False,
+) -> alt.Chart | alt.LayerChart:
+    """Horizontal bars of columns name, value, series, in the order of the rows; `names` is how many names there are.
+
+    With labels, a column text stands at the end of each bar.
+    """
+    scale = alt.Scale(type="log" if log else "linear", domain=list(domain) if domain else alt.Undefined)
     colour = alt.Color(
         "series:N",
         scale=alt.Scale(domain=[s[0] for s in series], range=[s[1] for s in series]),
         legend=alt.Legend(orient="top", title=None) if len(series) > 1 else None,
     )
-    return (
+    x = alt.X("value:Q", title=value_title, scale=scale, axis=alt.Axis(tickCount=6))
+    y = alt.Y("name:N", title=name_title, sort=None, axis=alt.Axis(labelLimit=140))
+    offset = alt.YOffset("series:N", sort=[s[0] for s in series]) if len(series) > 1 else alt.Undefined
+    drawn = (
         alt.Chart(data)
         .mark_bar(cornerRadiusEnd=2)
         .encode(
-            x=alt.X("value:Q", title=value_title, scale=scale, axis=alt.Axis(tickCount=6)),
-            y=alt.Y("name:N", title=name_title, sort=None, axis=alt.Axis(labelLimit=140)),
-            yOffset=alt.YOffset("series:N") if len(series) > 1 else alt.Undefined,
+            x=x,
+            y=y,
+            yOffset=offset,
             color=colour,
             tooltip=[
                 alt.Tooltip("series:N", title="what"),
@@ -40,5 +49,9 @@ def bars(
                 alt.Tooltip("value:Q", title=value_title, format=value_format),
             ],
         )
-        .properties(height=max(60, names * (14 + 10 * len(series))))
     )
+    height = max(60, names * (14 + 10 * len(series)))
+    if not labels:
+        return drawn.properties(height=height)
+    ends = alt.Chart(data).mark_text(align="left", baseline="middle", dx=4, fontSize=10, color=NOTE_COLOUR)
+    return alt.layer(drawn, ends.encode(x=x, y=y, yOffset=offset, text="text:N")).properties(height=height)

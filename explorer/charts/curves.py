@@ -20,9 +20,10 @@ NOTE_COLOUR = "#808080"  # readable on light and dark
 alt.data_transformers.disable_max_rows()
 
 
-def line(series: str, x: ArrayLike, y: ArrayLike) -> pd.DataFrame:
-    """Rows of one line; NaN leaves a gap."""
-    return _rows("line", series, x=x, y=y)
+def line(series: str, x: ArrayLike, y: ArrayLike, low: ArrayLike = np.nan, high: ArrayLike = np.nan) -> pd.DataFrame:
+    """Rows of one line; NaN leaves a gap. low and high are only told on hover, if the chart has names for them."""
+    x, y = np.asarray(x), np.asarray(y)
+    return _rows("line", series, x=x, y=y, low=np.broadcast_to(low, x.shape), high=np.broadcast_to(high, x.shape))
 
 
 def band(series: str, x: ArrayLike, low: ArrayLike, high: ArrayLike) -> pd.DataFrame:
@@ -61,17 +62,22 @@ def curves(
     y_domain: tuple[float, float] | None = None,
     bands: bool = False,
     points: bool = False,
+    x_ticks: Sequence[float] = (),
+    low_high: tuple[str, str] | None = None,
     guide_colour: str = NOTE_COLOUR,
     height: int = 260,
-) -> alt.LayerChart:
-    """Lines, bands and guides made by `line`, `band` and `guide`; `series` are names with their colours."""
+    dashed: Sequence[str] = (),
+    note: str | None = None,
+) -> alt.TopLevelMixin:
+    """Lines, bands and guides made by `line`, `band` and `guide`; `series` are names with their colours, `dashed` some of them."""
     names, colours = [s[0] for s in series], [s[1] for s in series]
     x = alt.X(
         "x:Q", title=x_title, scale=_scale(x_log, x_domain),
-        axis=alt.Axis(grid=False, tickCount=8, labelFlush=True, labelOverlap=True),
+        axis=alt.Axis(grid=False, tickCount=8, labelFlush=True, labelOverlap=True,
+                      values=list(x_ticks) if x_ticks else alt.Undefined),
     )  # fmt: skip
     y = alt.Y("y:Q", title=y_title, scale=_scale(y_log, y_domain), axis=alt.Axis(tickCount=6))
-    legend = alt.Legend(orient="top", title=None, labelLimit=260, columns=2) if len(names) > 1 else None
+    legend = alt.Legend(orient="top", title=None, labelLimit=240, columns=3, symbolSize=60) if len(names) > 1 else None
     colour = alt.Color("series:N", scale=alt.Scale(domain=names, range=colours), legend=legend)
     base = alt.Chart(data)
     tooltip = [
@@ -79,6 +85,10 @@ def curves(
         alt.Tooltip("x:Q", title=x_title, format=",.6~g"),
         alt.Tooltip("y:Q", title=y_title, format=",.6~g"),
     ]
+    if note is not None:  # a column that says more of each point
+        tooltip.append(alt.Tooltip(f"{note}:N", title=note))
+    for field, title in zip(("low", "high"), low_high or (), strict=False):
+        tooltip.append(alt.Tooltip(f"{field}:Q", title=title, format=",.6~g"))
     layers: list[alt.Chart] = []
     if bands:
         layers.append(
@@ -87,7 +97,13 @@ def curves(
             .encode(x=x, y=alt.Y("low:Q", title=y_title), y2="high:Q", color=colour)
         )
     lines = base.transform_filter("datum.part === 'line'")
-    layers.append(lines.mark_line(strokeWidth=1.6, clip=True).encode(x=x, y=y, color=colour))
+    patterns = [[5, 3] if name in dashed else [1, 0] for name in names]
+    dash = alt.StrokeDash("series:N", scale=alt.Scale(domain=names, range=patterns), legend=None)
+    layers.append(
+        lines.mark_line(strokeWidth=1.6, clip=True).encode(
+            x=x, y=y, color=colour, strokeDash=dash if dashed else alt.Undefined
+        )
+    )
     dots = base.transform_filter("datum.part === 'line' && datum.hover && isValid(datum.y)")
     layers.append(
         dots.mark_point(filled=True, size=45 if points else 90, opacity=1 if points else 0, clip=True).encode(
@@ -109,7 +125,9 @@ def curves(
 
 
 def _scale(log: bool, domain: tuple[float, float] | None) -> alt.Scale:
-    options: dict[str, object] = {"type": "log"} if log else {"zero": False}
-    if domain is not None:
-        options |= {"domain": list(domain), "nice": False}
-    return alt.Scale(**options)
+    return alt.Scale(
+        type="log" if log else "linear",
+        zero=alt.Undefined if log else False,
+        domain=alt.Undefined if domain is None else list(domain),
+        nice=domain is None,
+    )

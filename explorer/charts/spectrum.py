@@ -38,7 +38,7 @@ def ladder_data(
 
 def ladder(
     data: pd.DataFrame, *, series: Sequence[tuple[str, str]], guide_colour: str, height: int = 260
-) -> alt.LayerChart:
+) -> alt.TopLevelMixin:
     """Wavelength of every pair on a log axis, with dashed lines at lengths worth comparing with."""
     base = alt.Chart(data)
     y = alt.Y("wavelength:Q", title="wavelength (positions)", scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=6))
@@ -92,7 +92,7 @@ def clocks_data(inv_freq: NDArray[np.float64], pairs: Sequence[int], position: f
     return pd.DataFrame(rows)
 
 
-def clocks(data: pd.DataFrame, *, first_colour: str, second_colour: str, rows: int) -> alt.LayerChart:
+def clocks(data: pd.DataFrame, *, first_colour: str, second_colour: str, rows: int) -> alt.TopLevelMixin:
     """Clock faces in rows of four: the hand of the position, the hand of the second position."""
     x = alt.X(
         "column:O", axis=None, scale=alt.Scale(domain=list(range(CLOCKS_PER_ROW)), paddingInner=0, paddingOuter=0)

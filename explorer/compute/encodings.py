@@ -10,11 +10,13 @@ from torch import Tensor
 from explorer.compute.common import HASHES, MAX_CELLS, Array, encoding, frozen, stride
 from posenc_core import Spec, analysis
 from posenc_core.schemes.base import VectorEncoding
+from posenc_core.schemes.integer import Integer, IntegerSpec
+from posenc_core.schemes.sinusoidal import Sinusoidal, SinusoidalSpec
 
 
 @st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
 def vectors(spec: Spec, seq_len: int) -> tuple[Array, int]:
-    """Position vectors [dimensions, positions] for 0 … seq_len - 1, NaN where undefined, and the stride of dimensions."""
+    """Position vectors [dimensions, positions], NaN where undefined, and the stride of dimensions."""
     made = encoding(spec)
     assert isinstance(made, VectorEncoding)
     table = analysis.vectors_or_nan(made, torch.arange(seq_len))
@@ -74,3 +76,28 @@ def similarity(spec: Spec, seq_len: int) -> tuple[Array, int]:
     distance = positions - positions[0]
     row = torch.cos(distance[:, None] * inv_freq).mean(-1)
     return frozen(row[(torch.arange(len(row))[:, None] - torch.arange(len(row))).abs()]), step
+
+
+@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
+def shift_map(spec: SinusoidalSpec, k: int) -> Array:
+    """M_k of a sinusoidal encoding, [d_model, d_model] of its first 64 dimensions at most."""
+    small = spec if spec.d_model <= 1024 else spec.replace(d_model=1024)
+    return frozen(Sinusoidal(small).shift_map(k))
+
+
+@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
+def integer_faults(spec: IntegerSpec, seq_len: int) -> tuple[Array, Array]:
+    """Distance of every position's vector from position 0's, and the gradient norm of a linear probe: [positions]."""
+    small = spec if spec.d_model <= 1024 else spec.replace(d_model=1024)
+    table = analysis.vectors_or_nan(Integer(small), torch.arange(seq_len))
+    return frozen((table - table[0]).norm(dim=-1)), frozen(analysis.probe_gradient_norms(table))
+
+
+@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
+def closest_pair(spec: Spec, seq_len: int) -> float:
+    """The smallest distance between the vectors of two of the positions, NaN with fewer than two."""
+    made = encoding(spec)
+    assert isinstance(made, VectorEncoding)
+    table = analysis.vectors_or_nan(made, torch.arange(min(seq_len, 1024)))
+    table = table[table.isfinite().all(-1)]
+    return torch.pdist(table).min().item() if len(table) > 1 else float("nan")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,12 @@ def short_name(spec: Spec) -> str:
     changed = ", ".join(f"{k}={v}" for k, v in spec.to_query().items() if k != "scheme")
     name = SCHEME_TEXT[spec.scheme].name
     return f"{name} ({changed})" if changed else name
+
+
+def names_of(specs: Sequence[Spec]) -> list[str]:
+    """Different names for the specs of a page, also where both are the same."""
+    names = [short_name(s) for s in specs]
+    return [f"{n} ({i + 1})" for i, n in enumerate(names)] if len(set(names)) < len(names) else names
 
 
 def spread(total: int, count: int) -> list[int]:

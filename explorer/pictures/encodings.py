@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import torch
 
 from explorer.charts import curves, maps
 from explorer.charts.heatmap import Axis, Guide, Heatmap
-from explorer.charts.palette import HEAD_COLOURS, pair_colours
-from explorer.charts.spectrum import ladder_data
+from explorer.charts.palette import CATEGORICAL, HEAD_COLOURS, pair_colours
+from explorer.charts.spectrum import clocks_data, ladder_data
 from explorer.compute import encodings as compute
 from explorer.compute.common import TRAIN_LENGTH, encoding
 from explorer.pictures.common import Lines, spread
-from posenc_core import Spec, analysis
+from posenc_core import Spec, analysis, parse_spec
+from posenc_core.schemes.integer import IntegerSpec
+from posenc_core.schemes.sinusoidal import Sinusoidal, SinusoidalSpec
 
+CLOCKS = 8
 WINDOW = 128  # positions of a wave that can be told apart on a screen
 
 
@@ -83,7 +89,8 @@ def waves(spec: Spec, seq_len: int, quantity: str, count: int, position: int, se
     elif spec.hook == "rotate":
         rows = compute.angles(spec, seq_len)
         picked = spread(len(rows), count)
-        turn = {"cos": np.cos, "sin": np.sin, "angle": lambda a: a}[quantity]
+        turns: dict[str, Callable[[maps.Array], maps.Array]] = {"cos": np.cos, "sin": np.sin, "angle": np.array}
+        turn = turns[quantity]
         lines = [(f"pair {i}", turn(rows[i, start:stop])) for i in picked]
         colours, title = pair_colours(len(picked)), "angle mod 2π (rad)" if quantity == "angle" else quantity
     elif spec.hook == "bias":
@@ -97,14 +104,16 @@ def waves(spec: Spec, seq_len: int, quantity: str, count: int, position: int, se
     else:
         return None
     frames = [curves.line(name, x, y) for name, y in lines]
-    frames += [curves.guide(f"p = {position}", x=position)] if start <= position < stop else []
-    frames += [curves.guide(f"p + k = {second}", x=second)] if start <= second < stop and second != position else []
+    frames += [curves.guide(f"p = {position}", x=position)]
+    if start <= second < stop and second != position:
+        apart = second - position > WINDOW / 6  # else the labels would lie on each other
+        frames.append(curves.guide(f"p + k = {second}" if apart else "", x=second))
     return Lines(curves.together(*frames), tuple(zip([n for n, _ in lines], colours, strict=True)), title)
 
 
 def ladder(specs: list[tuple[Spec, str]], seq_len: int) -> pd.DataFrame | None:
     """Wavelengths of the specs that have a spectrum, named, with the lengths worth marking; None without any."""
-    frames = []
+    frames: list[pd.DataFrame] = []
     for spec, name in specs:
         inv_freq = compute.spectrum(spec)
         if inv_freq is not None:
@@ -126,9 +135,65 @@ def similarity_picture(spec: Spec, seq_len: int, guides: tuple[Guide, ...]) -> H
     return maps.similarity_map(values, step, title, both)
 
 
-SEEN: dict[str, str] = {
-    "none": "Nothing is added anywhere: every position looks the same to attention.",
-    "embed": "Each column is the vector that is added to the token at that position.",
-    "rotate": "Each row is one pair of features turning: fast at the top, slow at the bottom.",
-    "bias": "Each row is a query: the farther back the key, the more is taken off its score.",
-}
+def clocks(spec: Spec, position: int, second: int) -> pd.DataFrame | None:
+    """Clock faces of eight pairs spread over the spectrum; None without a spectrum."""
+    inv_freq = compute.spectrum(spec)
+    return None if inv_freq is None else clocks_data(inv_freq, spread(len(inv_freq), CLOCKS), position, second)
+
+
+def head_pictures(spec: Spec, seq_len: int) -> list[Heatmap]:
+    """The bias of every head, small, on one scale; at most 32 heads."""
+    length = min(seq_len, 64)
+    values = [compute.bias(spec, length, head)[0] for head in range(min(heads_of(spec), 32))]
+    low = min(float(v[np.isfinite(v)].min()) for v in values) or -1.0
+    return [
+        replace(maps.bias_map(v, 1, head), title=f"head {head}", value_title="bias", domain=(low, 0.0))
+        for head, v in enumerate(values)
+    ]
+
+
+def shift_picture(spec: SinusoidalSpec, k: int) -> Heatmap:
+    """The map M_k that shifts every position by k, its first 64 dimensions."""
+    shown = min(spec.d_model, 64)
+    return Heatmap(
+        compute.shift_map(spec, k)[:shown, :shown], Axis("from dimension"), Axis("to dimension"), f"M_k, k = {k}",
+        palette="diverging", domain=(-1.0, 1.0),
+    )  # fmt: skip
+
+
+def integer_faults(spec: IntegerSpec, seq_len: int) -> tuple[Lines, Lines]:
+    """Distance from position 0, and gradient of a linear probe, against position, for all three variants."""
+    distances, gradients = [], []
+    variants = IntegerSpec.param("variant").choices
+    for variant in variants:
+        sizes = {} if variant == "raw" else {"max_position_embeddings": spec.max_position_embeddings}
+        one = parse_spec({"scheme": "integer", "variant": variant, "d_model": spec.d_model} | sizes)
+        assert isinstance(one, IntegerSpec)
+        from_zero, gradient = compute.integer_faults(one, seq_len)
+        distances.append(curves.line(variant, np.arange(seq_len), from_zero))
+        gradients.append(curves.line(variant, np.arange(seq_len), gradient))
+    series = tuple(zip(variants, CATEGORICAL, strict=False))
+    return (
+        Lines(curves.together(*distances), series, "distance of its vector from position 0's"),
+        Lines(curves.together(*gradients), series, "gradient norm of a linear probe"),
+    )
+
+
+def same_scale(pictures: list[Heatmap]) -> list[Heatmap]:
+    """Two pictures of the same quantity and palette on the wider of their two domains."""
+    if len({(p.palette, p.value_title.split(" of ")[0]) for p in pictures}) != 1:
+        return pictures
+    domain = min(p.domain[0] for p in pictures), max(p.domain[1] for p in pictures)
+    return [replace(p, domain=domain) for p in pictures]
+
+
+def shift_error(spec: SinusoidalSpec, k: int) -> float:
+    """Largest |M_k PE(p) - PE(p + k)| over the first 512 positions."""
+    made = encoding(spec if spec.d_model <= 1024 else spec.replace(d_model=1024))
+    assert isinstance(made, Sinusoidal)
+    return analysis.shift_map_error(made, k, torch.arange(512))
+
+
+def closest_pair(spec: Spec, seq_len: int) -> float:
+    """The smallest distance between the vectors of two positions."""
+    return compute.closest_pair(spec, seq_len)

@@ -84,7 +84,10 @@ class Alibi(PositionalEncoding):
         """
         wide = torch.float32 if q_positions.device.type == "mps" else torch.float64
         distance = q_positions.to(wide).unsqueeze(-1) - k_positions.to(wide).unsqueeze(-2)
-        bias = -self.slopes.to(distance.device, wide)[:, None, None] * distance.abs().unsqueeze(-3)
+        dtype = torch.float32 if q is None else q.dtype
+        narrow = torch.float64 if dtype == torch.float64 else torch.float32  # H times the memory hangs on it
+        slopes = self.slopes.to(distance.device, narrow)[:, None, None]
+        bias = -slopes * distance.abs().to(narrow).unsqueeze(-3)
         if self.spec.variant == "causal":
-            bias = bias.masked_fill((distance < 0).unsqueeze(-3), -torch.inf)
-        return bias.to(torch.float32 if q is None else q.dtype)
+            bias.masked_fill_((distance < 0).unsqueeze(-3), -torch.inf)
+        return bias.to(dtype)

@@ -1,0 +1,207 @@
+"""Arrays of the Decay page. Work is split so that no step holds more than a few times WORK numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import streamlit as st
+import torch
+from torch import Tensor
+
+from explorer.compute.common import HASHES, Array, checkpoint, checkpoint_name, encoding, frozen, records
+from posenc_core import Spec, SpecError, analysis
+from posenc_core.schemes.alibi import AlibiSpec
+from posenc_core.schemes.base import VectorEncoding
+
+WORK = 2**20
+HEAD_DIM = 64  # of schemes that do not say
+MODEL_DIM = 128  # of schemes that do not say, as in the toy models
+MATRIX = 256  # positions of a score matrix: the first ones
+TOKEN = ord("e")  # whose embedding the trained projections read
+RANDOM_POINTS = 2**22  # draws x distances x features
+SMOOTH_POINTS = 512  # of a curve that does not oscillate
+
+
+class Draws(NamedTuple):
+    """Scores of random q and k at some distances: their mean and the range of the middle 80%, each [K]."""
+
+    distances: Array
+    mean: Array
+    low: Array
+    high: Array
+
+
+class Dots(NamedTuple):
+    """PE(p)·PE(p + k)/√d for a few p: [P, L], NaN where undefined."""
+
+    positions: tuple[int, ...]
+    scores: Array
+
+
+class Biases(NamedTuple):
+    """What a few heads add to a score at some distances: [H, K]."""
+
+    heads: tuple[int, ...]
+    distances: Array
+    scores: Array
+
+
+class Matrix(NamedTuple):
+    """Scores [L, L], how much of their variance more than m - n explains, and that part in standard deviations.
+
+    `used` is the spec behind it: with trained projections, the one that fits the toy model's sizes.
+    """
+
+    scores: Array
+    share: float
+    residual: Array
+    used: Spec
+
+
+def head_dim(spec: Spec) -> int:
+    """Features of one head."""
+    return int(getattr(spec, "d_head", HEAD_DIM))
+
+
+def _split(distances: Tensor, width: int, make: Callable[[Tensor], Tensor]) -> Tensor:
+    return torch.cat([make(part) for part in distances.split(max(1, WORK // width))], dim=-1)
+
+
+def _smooth(seq_len: int) -> Tensor:
+    """Distances that are enough for a smooth curve: all near ones, then every few."""
+    step = max(1, seq_len // SMOOTH_POINTS)
+    near = torch.arange(min(seq_len, 64))
+    return torch.cat([near, torch.arange(64, seq_len, step)]).to(torch.float64)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
+def equal(spec: Spec, seq_len: int) -> Array:
+    """Scores of equal vectors at distances 0 … seq_len - 1."""
+    made, width = encoding(spec), head_dim(spec)
+    distances = torch.arange(seq_len, dtype=torch.float64)
+    return frozen(_split(distances, width, lambda part: analysis.equal_scores(made, width, part)[0]))
+
+
+def rotating(spec: Spec) -> Tensor:
+    """Frequencies above zero, high to low."""
+    inv_freq = analysis.spectrum(spec)
+    assert inv_freq is not None
+    return inv_freq[inv_freq > 0]
+
+
+@st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
+def bound(spec: Spec, seq_len: int) -> tuple[Array, Array]:
+    """Distances, and RoFormer's bound there for the pairs that rotate, relative to distance 0."""
+    inv_freq, distances = rotating(spec), _smooth(seq_len)
+    values = _split(distances, len(inv_freq), lambda part: analysis.roformer_bound(inv_freq, part))
+    return frozen(distances), frozen(values / values[0])
+
+
+@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
+def random(spec: Spec, seq_len: int, draws: int) -> Draws:
+    """Scores of standard normal q and k."""
+    made, width = encoding(spec), head_dim(spec)
+    step = -(-seq_len // max(1, RANDOM_POINTS // (draws * width)))
+    distances = torch.arange(0, seq_len, step, dtype=torch.float64)
+    scores = _split(distances, draws * width, lambda part: analysis.random_scores(made, width, part, draws))
+    low, high = scores.quantile(torch.tensor([0.1, 0.9], dtype=torch.float64), dim=0)
+    return Draws(frozen(distances), frozen(scores.mean(0)), frozen(low), frozen(high))
+
+
+@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
+def dots(spec: Spec, seq_len: int) -> Dots:
+    """Scores of position vectors alone, from three positions early, further on and in the middle."""
+    made = encoding(spec)
+    assert isinstance(made, VectorEncoding)
+    rows = min(seq_len, analysis.defined_length(made) or seq_len)
+    positions = tuple(sorted({max(1, rows // 32), max(1, rows // 8), rows // 2}))
+    distances, width = torch.arange(seq_len, dtype=torch.float64), int(getattr(spec, "d_model", MODEL_DIM))
+    scores = [
+        _split(distances, width, lambda part, p=p: analysis.dot_against_distance(made, part, float(p)))  # type: ignore[misc]
+        for p in positions
+    ]
+    return Dots(positions, frozen(torch.stack(scores) / width**0.5))
+
+
+@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
+def biases(spec: Spec, seq_len: int, heads: tuple[int, ...]) -> Biases:
+    """What the heads add to the score of a key `distance` positions back."""
+    made, distances = encoding(spec), _smooth(seq_len)
+    nothing = torch.zeros(1, head_count(spec), 1, dtype=torch.float64)
+    scores = analysis.scores_against_distance(made, nothing, nothing, distances)[0]
+    return Biases(heads, frozen(distances), frozen(scores[list(heads)]))
+
+
+def head_count(spec: Spec) -> int:
+    """Heads that differ by their position: ALiBi's, else one."""
+    return spec.n_heads if isinstance(spec, AlibiSpec) else 1
+
+
+def has_model(spec: Spec) -> bool:
+    """Whether a toy model was trained with the spec's scheme."""
+    return any(record.spec.scheme == spec.scheme for record in records().values())
+
+
+def model_heads(spec: Spec) -> int:
+    """Heads of the toy model of the spec's scheme."""
+    return records()[checkpoint_name(spec)].size.n_heads if has_model(spec) else 1
+
+
+@st.cache_resource(max_entries=96, show_spinner=False, hash_funcs=HASHES)
+def matrix(spec: Spec, projection: str, head: int, seq_len: int) -> Matrix | None:
+    """One token against itself at positions 0 … min(seq_len, MATRIX) - 1; None if no toy model has the projections.
+
+    identity: no projections; nothing but the position vectors, or equal vectors for a rotation. random: normal W_q, W_k
+    of variance 1/d_model and one normal content vector everywhere. trained: a toy model's first layer reading TOKEN.
+    """
+    if projection == "trained" and not has_model(spec):
+        return None
+    if projection == "trained":
+        model = checkpoint(checkpoint_name(spec))[0]
+        spec = _fitting(spec)
+    made = encoding(_one_head(spec, head) if projection != "trained" else spec)
+    positions = torch.arange(min(seq_len, MATRIX))
+    rows = min(len(positions), analysis.defined_length(made) or len(positions))
+    inside = positions[:rows]
+    if projection == "trained":
+        found = analysis.token_position_scores(model, made, TOKEN, inside)[min(head, model.size.n_heads - 1)]
+    elif projection == "random":
+        width = int(getattr(spec, "d_model", MODEL_DIM))
+        generator = torch.Generator().manual_seed(0)
+        content = torch.randn(width, generator=generator, dtype=torch.float64)
+        w_q, w_k = torch.randn(2, 1, head_dim(spec), width, generator=generator, dtype=torch.float64) / width**0.5
+        found = analysis.position_scores(made, content, w_q, w_k, inside)[0]
+    else:
+        width = int(getattr(spec, "d_model", head_dim(spec)))
+        content = torch.full((width,), float(spec.hook == "rotate"), dtype=torch.float64)
+        found = analysis.unprojected_scores(made, content, inside)[0]
+    scores = torch.full((len(positions), len(positions)), torch.nan, dtype=torch.float64)
+    scores[:rows, :rows] = found
+    share, residual = analysis.relative_residual(scores)
+    spread = scores[scores.isfinite()].std(correction=0)
+    return Matrix(frozen(scores), share, frozen(residual / spread if spread > 0 else residual), spec)
+
+
+def _one_head(spec: Spec, head: int) -> Spec:
+    """ALiBi with the chosen head only, so that a matrix for 256 heads need not be made."""
+    if not isinstance(spec, AlibiSpec):
+        return spec
+    slopes = spec.slope_tensor().tolist()
+    return spec.replace(n_heads=1, slopes=(slopes[min(head, len(slopes) - 1)],))
+
+
+def _fitting(spec: Spec) -> Spec:
+    """The spec at the sizes of its toy model; where its parameters do not allow them, the one it was trained with."""
+    record = records()[checkpoint_name(spec)]
+    try:
+        return record.size.of(spec)
+    except SpecError:
+        return record.size.of(record.spec)
+
+
+def first_below(values: Array, level: float) -> int | None:
+    """The first index whose value is below the level."""
+    below = np.flatnonzero(values < level)
+    return int(below[0]) if len(below) else None

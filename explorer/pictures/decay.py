@@ -1,0 +1,532 @@
+"""Pictures, key numbers and sentences of the Decay page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from explorer.charts import curves, maps
+from explorer.charts.heatmap import Axis, Heatmap
+from explorer.charts.palette import BLACK, BLUE, HEAD_COLOURS, SCHEME_COLOURS, VERMILLION
+from explorer.compute import decay as compute
+from explorer.compute.common import TRAIN_LENGTH, Array
+from explorer.facts import Fact, short
+from explorer.pictures.common import Lines, spread
+from explorer.text import SCHEME_TEXT, Try
+from posenc_core import SCHEMES, Spec
+from posenc_core.schemes.alibi import AlibiSpec
+
+PROJECTIONS: dict[str, str] = {"identity": "no projections", "random": "random W", "trained": "trained W"}
+MAX_HEADS = 8  # drawn as lines
+FLOOR = 10.0  # score below which a key is as good as gone: weight 5e-5
+THUMBNAIL = 128  # cells on a side
+RESIDUAL_LIMIT = 2.0  # standard deviations that take the strongest colour
+ROUNDING = 1e-12  # of a share
+TINTS = ("ff", "a6", "66")  # opacity of the curves of one scheme from several positions
+
+
+@dataclass(frozen=True)
+class Score(Lines):
+    """Score against distance, with the options that its chart needs."""
+
+    bands: bool = False
+    y_domain: tuple[float, float] | None = None
+    dashed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line: a label, distances, values."""
+
+    label: str
+    x: Array
+    y: Array
+
+
+def percent(share: float) -> str:
+    """A share of the variance, 0% where it is rounding."""
+    return "0%" if share < ROUNDING else f"{100 * share:.3g}%"
+
+
+def colours(specs: Sequence[Spec]) -> list[str]:
+    """The schemes' colours; the second of two of the same scheme takes another."""
+    made = [SCHEME_COLOURS[s.scheme] for s in specs]
+    if len(made) > 1 and made[0] == made[1]:
+        made[1] = BLUE if made[0] == VERMILLION else VERMILLION
+    return made
+
+
+def heads_of(spec: Spec, projection: str) -> int:
+    """Heads to choose from."""
+    return compute.model_heads(spec) if projection == "trained" else compute.head_count(spec)
+
+
+# ---------------------------------------------------------------- score against distance
+
+
+def curves_of(spec: Spec, seq_len: int, weight: bool) -> list[Curve]:
+    """Scores against distance by position alone: relative to distance 0, or as the weight exp(score - score at 0).
+
+    A bias is 0 at distance 0, so it is given as it is.
+    """
+    if spec.hook == "bias":
+        heads = tuple(spread(compute.head_count(spec), MAX_HEADS))
+        made = compute.biases(spec, seq_len, heads)
+        return [
+            Curve(f"head {h}", made.distances, np.exp(y) if weight else y)
+            for h, y in zip(heads, made.scores, strict=True)
+        ]
+    x = np.arange(seq_len, dtype=np.float64)
+    if spec.hook == "embed":
+        dots = compute.dots(spec, seq_len)
+        named = [(f"from p = {p}", y) for p, y in zip(dots.positions, dots.scores, strict=True)]
+        named = [("from every p", named[0][1])] if spec.scheme == "sinusoidal" else named
+    else:
+        named = [("equal vectors", compute.equal(spec, seq_len))]
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        made_lines = [(label, np.exp(y - y[0]) if weight else y / y[0]) for label, y in named]
+    return [Curve(label, x, np.where(np.isfinite(y), y, np.nan)) for label, y in made_lines]
+
+
+def in_weights(specs: Sequence[Spec], curve: str) -> bool:
+    """Whether curves are drawn as attention weights: chosen for biases, the only common unit beside others."""
+    biased = [s.hook == "bias" for s in specs]
+    return any(biased) and (curve == "weight" or not all(biased))
+
+
+def score_lines(specs: Sequence[Spec], names: Sequence[str], seq_len: int, draws: int, curve: str) -> Score:
+    """The one large picture."""
+    weight = in_weights(specs, curve)
+    if weight:
+        title, domain = "attention weight relative to distance 0", (0.0, 1.03)
+    elif specs[0].hook == "bias":
+        title, domain = "bias (added to the score)", (-FLOOR, 0.25)
+    else:
+        title, domain = "score relative to distance 0", None
+    if len(specs) > 1:
+        made = _compared(specs, names, seq_len, weight)
+    elif specs[0].hook == "rotate":
+        made = _rotation(specs[0], seq_len, draws)
+    else:
+        made = _alone(specs[0], seq_len, weight)
+    frames, series, dashed = made
+    if seq_len > TRAIN_LENGTH:
+        frames = [*frames, curves.guide(f"training length of the toy models ({TRAIN_LENGTH})", x=TRAIN_LENGTH)]
+    rotation = len(specs) == 1 and specs[0].hook == "rotate"
+    return Score(curves.together(*frames), series, title, rotation, domain, dashed)
+
+
+_Made = tuple[list[pd.DataFrame], tuple[tuple[str, str], ...], tuple[str, ...]]
+
+
+def _alone(spec: Spec, seq_len: int, weight: bool) -> _Made:
+    lines = curves_of(spec, seq_len, weight)
+    colour = SCHEME_COLOURS[spec.scheme]
+    hues = list(HEAD_COLOURS) if spec.hook == "bias" else [colour + t for t in TINTS] if len(lines) > 1 else [colour]
+    series = tuple((c.label, hue) for c, hue in zip(lines, hues, strict=False))
+    return [curves.line(c.label, c.x, c.y) for c in lines], series, ()
+
+
+def _rotation(spec: Spec, seq_len: int, draws: int) -> _Made:
+    colour = SCHEME_COLOURS[spec.scheme]
+    (equal,), (x, bound) = curves_of(spec, seq_len, False), compute.bound(spec, seq_len)
+    random = compute.random(spec, seq_len, draws)
+    upper, noise = _bound_name(spec), "random q, k: mean and middle 80%"
+    frames = [
+        curves.band(noise, random.distances, random.low, random.high), curves.line(noise, random.distances, random.mean),
+        curves.line(upper, x, bound), curves.line(equal.label, equal.x, equal.y),
+    ]  # fmt: skip
+    return frames, ((equal.label, colour), (upper, colour), (noise, BLACK)), (upper,)
+
+
+def _bound_name(spec: Spec) -> str:
+    pairs, total = len(compute.rotating(spec)), compute.head_dim(spec) // 2
+    return "RoFormer's bound" + (f", {pairs} rotating pairs only" if pairs < total else "")
+
+
+def _compared(specs: Sequence[Spec], names: Sequence[str], seq_len: int, weight: bool) -> _Made:
+    frames, series, dashed = list[pd.DataFrame](), list[tuple[str, str]](), list[str]()
+    for spec, name, colour in zip(specs, names, colours(specs), strict=True):
+        lines = curves_of(spec, seq_len, weight)
+        x = np.concatenate([np.append(c.x, c.x[-1]) for c in lines])  # a gap after each line of the family
+        y = np.concatenate([np.append(c.y, np.nan) for c in lines])
+        frames.append(curves.line(name, x, y))
+        series.append((name, colour))
+        if spec.hook == "rotate" and not weight:
+            upper = f"{name}: {_bound_name(spec)}"
+            frames.append(curves.line(upper, *compute.bound(spec, seq_len)))
+            series.append((upper, colour))
+            dashed.append(upper)
+    return frames, tuple(series), tuple(dashed)
+
+
+def half_distance(spec: Spec, seq_len: int) -> int | None:
+    """The distance at which the (first) curve falls below half of its value at 0; None if it does not."""
+    return compute.first_below(curves_of(spec, seq_len, False)[0].y, 0.5)
+
+
+def _positions(distance: float | None, seq_len: int) -> str:
+    if distance is None:
+        return f"not within {seq_len:,}"
+    return f"{short(distance)} position{'' if distance == 1 else 's'}"
+
+
+def reaches(spec: AlibiSpec) -> Array:
+    """Distance at which each head's weight has fallen to 1/e; infinite for a slope of 0."""
+    return (1 / spec.slope_tensor()).numpy()
+
+
+def start_difference(spec: Spec, seq_len: int) -> float:
+    """The largest difference between the curves from different positions."""
+    dots = compute.dots(spec, seq_len)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = dots.scores / dots.scores[:, :1]
+    return float(np.nanmax(np.ptp(relative[:, np.isfinite(relative).all(0)], axis=0), initial=0.0))
+
+
+# ---------------------------------------------------------------- key numbers
+
+
+def key_numbers(specs: Sequence[Spec], seq_len: int, draws: int, head: int, projection: str) -> list[Fact]:
+    """Three to five numbers; two of each scheme where two are compared."""
+    if len(specs) > 1:
+        return [
+            (f"{which}: {name}", value, meaning)
+            for which, spec in zip(("first", "second"), specs, strict=True)
+            for name, value, meaning in (
+                _first_number(spec, seq_len, head),
+                _share_number(spec, projection, head, seq_len),
+            )
+        ]
+    (spec,) = specs
+    more = {"rotate": _rotation_numbers, "embed": _vector_numbers, "bias": _bias_numbers}.get(spec.hook)
+    facts = [_first_number(spec, seq_len, head)]
+    if more is not None:
+        facts += more(spec, seq_len, draws)
+    return [*facts, _share_number(spec, projection, head, seq_len)]
+
+
+def _first_number(spec: Spec, seq_len: int, head: int) -> Fact:
+    if isinstance(spec, AlibiSpec):
+        head = min(head, spec.n_heads - 1)
+        reach = float(reaches(spec)[head])
+        return (f"1/e in head {head}", "never" if np.isinf(reach) else _positions(reach, seq_len),
+                "distance at which the weight of a key has fallen to 1/e, all else equal")  # fmt: skip
+    what = "PE(p)·PE(p + k)" if spec.hook == "embed" else "the score of equal vectors"
+    return ("below half", _positions(half_distance(spec, seq_len), seq_len),
+            f"distance at which {what} first falls below half of its value at 0")  # fmt: skip
+
+
+def _share_number(spec: Spec, projection: str, head: int, seq_len: int) -> Fact:
+    made = compute.matrix(spec, projection, head, seq_len)
+    if made is None:
+        return ("beyond m - n", "no model", "no toy model was trained with this scheme")
+    return ("beyond m - n", percent(made.share),
+            f"share of the scores' variance that the distance does not explain, {PROJECTIONS[projection]}; "
+            f"computed: {made.share:.1e}")  # fmt: skip
+
+
+def _rotation_numbers(spec: Spec, seq_len: int, draws: int) -> list[Fact]:
+    random, (_, bound) = compute.random(spec, seq_len, draws), compute.bound(spec, seq_len)
+    return [
+        (f"bound at {seq_len - 1:,}", short(float(bound[-1])), "RoFormer's upper bound there, relative to distance 0"),
+        ("random mean", f"{random.mean.mean():.2f}", f"mean score of {draws} random pairs over all distances, in q·k/√d"),
+        ("random 80%", f"{random.low.mean():.2f} … {random.high.mean():.2f}",
+         "the middle 80% of the random pairs, averaged over all distances; a normal distribution has ±1.28"),
+    ]  # fmt: skip
+
+
+def _vector_numbers(spec: Spec, seq_len: int, draws: int) -> list[Fact]:
+    last = curves_of(spec, seq_len, False)[0]
+    defined = np.flatnonzero(np.isfinite(last.y))
+    facts = [("depends on p", f"{start_difference(spec, seq_len):.2g}",
+              "largest difference between the curves from different positions")]  # fmt: skip
+    if len(defined):
+        facts.append((f"at {int(last.x[defined[-1]]):,}", short(float(last.y[defined[-1]])),
+                      "relative score at the farthest distance that has a value"))  # fmt: skip
+    return facts
+
+
+def _bias_numbers(spec: Spec, seq_len: int, draws: int) -> list[Fact]:
+    assert isinstance(spec, AlibiSpec)
+    reach = reaches(spec)
+    return [
+        ("shortest reach", _positions(float(reach.min()), seq_len), "1/e distance of the steepest head"),
+        ("longest reach", "no end" if np.isinf(reach.max()) else _positions(float(reach.max()), seq_len),
+         "1/e distance of the gentlest head"),
+        ("heads that see all", f"{int((reach >= seq_len - 1).sum())} of {len(reach)}",
+         f"heads whose weight is still above 1/e at distance {seq_len - 1:,}"),
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- score matrices
+
+
+def matrices(specs: Sequence[Spec], names: Sequence[str], projection: str, head: int, seq_len: int) -> list[Heatmap]:
+    """Scores of one token against itself, query position down, key position across, on one scale.
+
+    The scale is the smaller of two schemes' ranges, so that one that falls without limit leaves the other its colours.
+    """
+    made = [compute.matrix(s, projection, head, seq_len) for s in specs]
+    found = [(m, n, s) for m, n, s in zip(made, names, specs, strict=True) if m is not None]
+    domain = _domain([m.scores for m, _, _ in found])
+    return [
+        replace(maps.scores_map(m.scores, "score", domain), title=n if len(specs) > 1 else "", value_unit="",
+                undefined_label=undefined_label(s))
+        for m, n, s in found
+    ]  # fmt: skip
+
+
+def undefined_label(spec: Spec) -> str:
+    """Why a score is missing."""
+    return "forbidden by the causal mask" if spec.hook == "bias" else "no row in the table"
+
+
+def _domain(values: Sequence[Array]) -> tuple[float, float]:
+    limits = [maps.symmetric(v)[1] for v in values if np.abs(v[np.isfinite(v)]).max(initial=0.0) > 0]
+    high = min(limits, default=1.0)
+    return -high, high
+
+
+def clipped(panels: Sequence[Heatmap]) -> bool:
+    """Whether some scores lie outside the common scale."""
+    return any(max(abs(v) for v in p.data_range()) > p.domain[1] * (1 + 1e-9) for p in panels)
+
+
+def difference(panels: Sequence[Heatmap]) -> Heatmap | None:
+    """First minus second on the same scale; None unless there are two."""
+    if len(panels) != 2:
+        return None
+    first, second = panels
+    with np.errstate(invalid="ignore"):
+        values = first.values - second.values
+    return replace(first, values=values, value_title="first minus second", title="first minus second",
+                   undefined_label="missing in one of them")  # fmt: skip
+
+
+# ---------------------------------------------------------------- relative-only residual
+
+
+def residuals(specs: Sequence[Spec], names: Sequence[str], head: int, seq_len: int) -> list[Heatmap]:
+    """What the distance does not explain, a row a scheme, a column a projection, in standard deviations of the scores."""
+    panels = []
+    for spec, name in zip(specs, names, strict=True):
+        for projection, words in PROJECTIONS.items():
+            made = compute.matrix(spec, projection, head, seq_len)
+            if made is None:
+                continue
+            step = -(-len(made.residual) // THUMBNAIL)
+            title = f"{words}: {percent(made.share)}"
+            panels.append(
+                Heatmap(
+                    made.residual[::step, ::step],
+                    Axis("key position n", step=step),
+                    Axis("query position m", step=step),
+                    "residual",
+                    "standard deviations",
+                    "diverging",
+                    (-RESIDUAL_LIMIT, RESIDUAL_LIMIT),
+                    title=f"{name}, {title}" if len(specs) > 1 else title,
+                    undefined_label=undefined_label(spec),
+                )  # fmt: skip
+            )
+    return panels
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Residual shares in percent for charts.bars, and the bars' names with their colours."""
+
+    data: pd.DataFrame
+    series: tuple[tuple[str, str], ...]
+
+
+def shares(specs: Sequence[Spec], names: Sequence[str], head: int, seq_len: int) -> Shares:
+    """Every scheme under every projection; the chosen ones as they are set and in full colour, the others as usual."""
+    chosen = dict(zip(names, zip(specs, colours(specs), strict=True), strict=True))
+    shown = [s.scheme for s in specs]
+    rest = {
+        SCHEME_TEXT[n].name: (made(), SCHEME_COLOURS[n] + "66")
+        for n, made in SCHEMES.items()
+        if made.hook != "layers" and n not in shown
+    }
+    rows = [
+        {"name": words, "series": name, "value": 100 * made.share, "text": percent(made.share)}
+        for projection, words in PROJECTIONS.items()
+        for name, (spec, _) in (chosen | rest).items()
+        if (made := compute.matrix(spec, projection, head, seq_len)) is not None
+    ]
+    series = tuple((name, colour) for name, (_, colour) in (chosen | rest).items())
+    return Shares(pd.DataFrame(rows), series)
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def seen_lines(specs: Sequence[Spec], names: Sequence[str], seq_len: int, draws: int, curve: str) -> str:
+    """What the large picture shows."""
+    if len(specs) > 1:
+        return _seen_two(specs, names, seq_len, in_weights(specs, curve))
+    (spec,) = specs
+    half = half_distance(spec, seq_len) if spec.hook != "bias" else None
+    falls = (
+        f"first falls below half at distance {half:,}"
+        if half is not None
+        else f"stays above half up to {seq_len - 1:,}"
+    )
+    if isinstance(spec, AlibiSpec):
+        reach = reaches(spec)
+        near, far = int(reach.argmin()), int(reach.argmax())
+        return (
+            f"Every head loses score in proportion to the distance: its weight is down to 1/e after {short(reach[near])} "
+            f"positions in head {near} and after {short(reach[far])} in head {far}. Scores below -{FLOOR:g} are as good as gone."
+        )
+    if spec.hook == "rotate":
+        random = compute.random(spec, seq_len, draws)
+        still = still_features(spec)
+        share = still / compute.head_dim(spec)
+        constant = f" The {still} features that do not rotate hold it up by {share:.0%}." if still else ""
+        return (
+            f"Equal vectors (q = k) decay: their score {falls}.{constant} Random q and k do not: drawn in units of q·k/√d, "
+            f"their mean stays near 0 at every distance ({random.mean.min():.2f} to {random.mean.max():.2f}), the middle 80% "
+            f"between {random.low.mean():.2f} and {random.high.mean():.2f}. RoPE alone does not make far tokens count less."
+        )
+    if spec.scheme == "sinusoidal":
+        positions = ", ".join(map(str, compute.dots(spec, seq_len).positions))
+        return (
+            f"PE(p)·PE(p + k) {falls}, and it does not depend on p: from p = {positions} the curves differ by at most "
+            f"{start_difference(spec, seq_len):.0e}."
+        )
+    if spec.hook == "embed":
+        grows = _grows(spec, seq_len)
+        start = f"from p = {compute.dots(spec, seq_len).positions[0]} the score "
+        return f"The curve depends on where it starts, by up to {short(start_difference(spec, seq_len))}; {start}" + (
+            "grows with the distance: farther tokens score higher." if grows else f"{falls}."
+        )
+    return "Distance changes nothing: a key scores the same wherever it stands."
+
+
+def _grows(spec: Spec, seq_len: int) -> bool:
+    y = curves_of(spec, seq_len, False)[0].y
+    y = y[np.isfinite(y)]
+    return bool((np.diff(y) > 0).all())
+
+
+def _seen_two(specs: Sequence[Spec], names: Sequence[str], seq_len: int, weight: bool) -> str:
+    if not weight and all(s.hook != "bias" for s in specs):
+        parts = [f"{n}: {_positions(half_distance(s, seq_len), seq_len)}" for s, n in zip(specs, names, strict=True)]
+        bounds = " Dashed: RoFormer's bound." if any(s.hook == "rotate" for s in specs) else ""
+        return f"Distance at which the score first falls below half. {'; '.join(parts)}.{bounds}"
+    if all(s.hook == "bias" for s in specs):
+        return f"Every line is a head: {_reach_range(specs[0])} against {_reach_range(specs[1])} positions until 1/e."
+    distance = seq_len // 2
+    parts = []
+    for spec, name in zip(specs, names, strict=True):
+        ends = [float(np.interp(distance, c.x, c.y)) for c in curves_of(spec, seq_len, True)]
+        low, high = short(min(ends)), short(max(ends))
+        parts.append(f"{name} {low}" + (f" to {high} by head" if high != low else ""))
+    return (
+        f"As weights exp(score - score at distance 0), the one unit that both have; at distance {distance:,}: "
+        f"{' and '.join(parts)}. A bias holds for every content, the curve of a rotation only for equal vectors."
+    )
+
+
+def _reach_range(spec: Spec) -> str:
+    assert isinstance(spec, AlibiSpec)
+    reach = reaches(spec)
+    return f"{short(float(reach.min()))} to {short(float(reach.max()))}"
+
+
+def try_lines(specs: Sequence[Spec], seq_len: int) -> list[Try]:
+    """What to change for another large picture, with the number that will change."""
+    spec = specs[0]
+    if len(specs) > 1:
+        return [Try("without the second scheme", {"b_scheme": ""}, "Its own curves in full.")]
+    if spec.scheme == "rope":
+        base = "500000" if getattr(spec, "base", 0) != 500_000 else "10000"
+        other = spec.replace(base=float(base))
+        before, after = (_positions(half_distance(s, seq_len), seq_len) for s in (spec, other))
+        query = {f"b_{k}": v for k, v in other.to_query().items()}
+        return [
+            Try(f"base {float(base):,.0f} beside it", query, f"Below half: {after} instead of {before}."),
+            Try("ALiBi beside it", {"b_scheme": "alibi"}, "Its weights fall for every content."),
+        ]
+    if spec.scheme == "sinusoidal":
+        other = spec.replace(base=100.0)
+        before, after = (_positions(half_distance(s, seq_len), seq_len) for s in (spec, other))
+        return [Try("base 100", {"base": "100"}, f"Below half: {after} instead of {before}.")]
+    if isinstance(spec, AlibiSpec):
+        return [Try("RoPE beside it", {"b_scheme": "rope"}, "Its equal vectors fall and come back, in waves.")]
+    if spec.scheme == "integer" and getattr(spec, "variant", "") != "one_hot":
+        return [Try("one-hot positions", {"variant": "one_hot"}, "All distances but 0 become the same.")]
+    return [Try("sinusoidal beside it", {"b_scheme": "sinusoidal"}, "One curve for every position, and it falls.")]
+
+
+def seen_matrix(
+    specs: Sequence[Spec], names: Sequence[str], projection: str, head: int, seq_len: int, panels: Sequence[Heatmap]
+) -> str:
+    """What the score matrix shows."""
+    n = min(seq_len, compute.MATRIX)
+    which = "all" if n == seq_len else "the first"
+    read = {
+        "identity": "position vectors alone, or equal vectors where they rotate",
+        "random": "random W_q and W_k of variance 1/d, one random content everywhere",
+        "trained": f"first layer of the toy model, head {head}, reading the letter “{chr(compute.TOKEN)}” everywhere",
+    }[projection]
+    parts = []
+    for spec, name in zip(specs, names, strict=True):
+        made = compute.matrix(spec, projection, head, seq_len)
+        if made is None:
+            parts.append(f"{name}: no toy model was trained with this scheme")
+        else:
+            parts.append(f"{name}: {percent(made.share)} of the variance is not explained by m - n")
+    limit = f" Scores beyond ±{short(panels[0].domain[1])} take the end colour." if clipped(panels) else ""
+    return f"One token against itself at {which} {n} positions ({read}). {'; '.join(parts)}.{limit}"
+
+
+def try_projection(specs: Sequence[Spec], projection: str, head: int, seq_len: int, keep: dict[str, str]) -> list[Try]:
+    """The other projections, with what becomes of the share."""
+    order = list(PROJECTIONS)
+    other = order[(order.index(projection) + 1) % len(order)]
+    made = [compute.matrix(specs[0], p, head, seq_len) for p in (projection, other)]
+    before, after = ("unknown" if m is None else percent(m.share) for m in made)
+    then = "" if None in made else f"Beyond m - n: {after} instead of {before}."
+    return [Try(PROJECTIONS[other], keep | {"projection": other}, then)]
+
+
+def seen_residuals(specs: Sequence[Spec], names: Sequence[str], head: int, seq_len: int) -> str:
+    """What the residuals show."""
+    parts = []
+    for spec, name in zip(specs, names, strict=True):
+        made = [compute.matrix(spec, p, head, seq_len) for p in PROJECTIONS]
+        found = [m.share for m in made if m is not None]
+        parts.append(
+            f"{name}: nothing but the distance counts, whatever W is (at most {max(found):.0e})"
+            if max(found) < ROUNDING
+            else f"{name}: {' and '.join(percent(s) for s in found)} depends on where, not on how far"
+        )
+    return f"Scores minus the mean of their diagonal, in standard deviations. {'; '.join(parts)}."
+
+
+def seen_shares(data: pd.DataFrame) -> str:
+    """Why adding loses what rotating keeps, in numbers."""
+
+    def share(series: str, projection: str) -> float | None:
+        found = data[(data["series"].str.startswith(series)) & (data["name"] == PROJECTIONS[projection])]["value"]
+        return float(found.iloc[0]) / 100 if len(found) else None
+
+    added = [share(SCHEME_TEXT["sinusoidal"].name, p) for p in PROJECTIONS]
+    rotated = [share(SCHEME_TEXT["rope"].name, p) for p in PROJECTIONS]
+    words = [", ".join("no model" if v is None else percent(v) for v in values) for values in (added, rotated)]
+    return (
+        f"Added positions go through W_q and W_k with the content and lose their distance: sinusoidal {words[0]} "
+        f"({', '.join(PROJECTIONS.values())}). Rotations come after the projections and keep it: RoPE {words[1]}."
+    )
+
+
+def still_features(spec: Spec) -> int:
+    """Features of a head that do not rotate."""
+    return compute.head_dim(spec) - 2 * len(compute.rotating(spec)) if spec.hook == "rotate" else 0
