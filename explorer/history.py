@@ -1,4 +1,4 @@
-"""Keeps the browser's history to one entry a page visit, so that Back leads to the page before and not to a slider step."""
+"""Keeps the browser's history to one entry a page visit: Back leads to the page before, not to a slider's last step."""
 
 from __future__ import annotations
 

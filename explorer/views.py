@@ -33,7 +33,7 @@ class DecayView(Spec):
 
     curve: Literal["score", "weight"] = param("score", "what a bias is drawn as: score, or attention weight exp(score)")
     draws: int = param(
-        64, "random pairs of query and key", ge=8, le=512, unit="pairs", ticks=(8, 16, 32, 64, 128, 256, 512)
+        256, "random pairs of query and key", ge=8, le=512, unit="pairs", ticks=(8, 16, 32, 64, 128, 256, 512)
     )
     projection: Literal["identity", "random", "trained"] = param(
         "random", "what stands between position and score: nothing, random W_q and W_k, those of the toy model"
@@ -47,8 +47,10 @@ class AttentionView(Spec):
 
     source: Literal["text", "held_out"] = param("text", "your text, or English that the model was not trained on")
     text: str = param(SAMPLE, "the text that the model reads, as UTF-8 bytes", max_length=MAX_TEXT)
-    length: int = param(256, "tokens of held-out text; the toy models were trained at 128", ge=16, le=1024, unit="tokens",
-                        ticks=(16, 32, 64, 128, 256, 512, 1024), when=("source", ("held_out",)))  # fmt: skip
+    length: int = param(
+        256, "tokens of held-out text; the toy models were trained at 128", ge=16, le=1024, unit="tokens",
+        ticks=(16, 32, 64, 128, 256, 512, 1024), when=("source", ("held_out",)),
+    )  # fmt: skip
     order: Literal["written", "shuffled"] = param("written", "order of the tokens")
     shift: int = param(0, "added to every position", ge=0, le=100_000, unit="positions",
                         ticks=(0, 1, 2, 8, 32, 128, 512, 1000, 10_000, 100_000))  # fmt: skip

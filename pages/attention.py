@@ -88,7 +88,7 @@ with right:
         show.chart(
             bars.bars, guesses.data, name="guesses", alt_text="Likeliest next bytes", value_title="probability",
             name_title="next byte", series=tuple((s.name, s.colour) for s in sides), names=guesses.names,
-            domain=(0.0, 1.0),
+            domain=(0.0, 1.0), labels=True,
         )  # fmt: skip
     show.below(show.plain(guesses.sentence))
 
@@ -96,7 +96,8 @@ st.markdown("#### Past the training length")
 lines = pictures.held_out_lines(sides)
 show.chart(
     curves.curves, lines.data, name="held_out", alt_text="Held-out loss by position", x_title="position",
-    y_title=lines.y_title, series=lines.series, dashed=lines.dashed, guide_colour=TRAINING_LENGTH_COLOUR,
+    x_domain=(0, pictures.MAX_TOKENS), y_title=lines.y_title, series=lines.series, dashed=lines.dashed,
+    guide_colour=TRAINING_LENGTH_COLOUR,
 )  # fmt: skip
 show.below(show.plain(pictures.held_out_sentence(sides)), [pictures.past_try(chosen.spec)])
 for column, quantity in zip(st.columns(2), ("entropy", "distance"), strict=True):
@@ -104,10 +105,7 @@ for column, quantity in zip(st.columns(2), ("entropy", "distance"), strict=True)
         lines = pictures.drift_lines(sides, layer, head, quantity)
         show.chart(
             curves.curves, lines.data, name=quantity, alt_text=f"Attention {quantity} by position", x_title="position",
-            y_title=lines.y_title, series=lines.series, dashed=lines.dashed, guide_colour=TRAINING_LENGTH_COLOUR,
-            height=220,
+            x_domain=(0, pictures.MAX_TOKENS), y_title=lines.y_title, series=lines.series, dashed=lines.dashed,
+            guide_colour=TRAINING_LENGTH_COLOUR, height=220,
         )  # fmt: skip
-show.below(
-    f"Layer {layer}, head {head} on held-out text: past the training length attention drifts towards the even spread "
-    "or to where it never looked."
-)
+show.below(show.plain(pictures.drift_sentence(sides, layer, head)))

@@ -15,7 +15,7 @@ view = widgets.View(DecayView)
 show.heading("Decay", chosen)
 facts = st.container()
 
-controls = st.columns(4)
+controls = st.columns([3, 2, 2, 2])
 layer, keep = 0, dict[str, str]()
 with controls[3]:
     if any(s.scheme == "hybrid" for s in chosen.specs):
@@ -23,13 +23,13 @@ with controls[3]:
         keep = {"layer": str(layer)}
 specs = [layer_spec(s, layer) for s in chosen.specs]
 names = names_of(specs)
-draws, curve, head = 64, "score", 0
+draws, curve, head = DecayView.param("draws").default, "score", 0
 with controls[0]:
     projection = view.field("projection")
 with controls[1]:
     if len(specs) == 1 and specs[0].hook == "rotate":
         draws = view.field("draws")
-    if all(s.hook == "bias" for s in specs):
+    if any(s.hook == "bias" for s in specs):
         curve = view.field("curve")
 with controls[2]:
     heads = max(pictures.heads_of(s, projection) for s in specs)
@@ -52,34 +52,33 @@ with large:
     )  # fmt: skip
     show.below(
         pictures.seen_lines(specs, names, seq_len, draws, curve),
-        [t for t in pictures.try_lines(specs, seq_len)] if chosen.spec.scheme != "hybrid" else [],
+        pictures.try_lines(specs, seq_len) if chosen.spec.scheme != "hybrid" else [],
     )
 with beside:
     difference = pictures.difference(panels)
-    shown = panels if difference is None else [*panels, difference]
-    if shown:
-        show.picture(
-            shown[0] if len(shown) == 1 else shown, name="scores", alt_text="Score of every query with every key",
-            height=400 if single else 360, columns=len(shown),
-        )  # fmt: skip
+    places = [st.container()] if difference is None else st.columns([2, 1])
+    if panels:
+        with places[0]:
+            show.picture(
+                panels if len(panels) > 1 else panels[0], name="scores", alt_text="Score of every query with every key",
+                height=400 if single else 300, columns=len(panels),
+            )  # fmt: skip
+    if difference is not None:
+        with places[1]:
+            show.picture(difference, name="difference", alt_text="First scores minus second", height=355)
     show.below(
         pictures.seen_matrix(specs, names, projection, head, seq_len, panels),
         pictures.try_projection(specs, projection, head, seq_len, keep),
     )
 
 st.markdown("#### Does anything but the distance count?")
-left, right = st.columns([3, 2])
-with left:
-    residuals = pictures.residuals(specs, names, head, seq_len)
-    show.picture(
-        residuals, name="residuals", alt_text="What the distance does not explain", height=260, columns=3
-    )
-    show.below(pictures.seen_residuals(specs, names, head, seq_len))
-with right:
-    shares = pictures.shares(specs, names, head, seq_len)
-    show.chart(
-        bars.bars, shares.data, name="shares", alt_text="Residual share of every scheme and projection",
-        value_title="variance that m - n does not explain (%)", name_title="", series=shares.series, domain=(0, 105),
-        names=len(pictures.PROJECTIONS), labels=True,
-    )  # fmt: skip
-    show.below(pictures.seen_shares(shares.data))
+residuals = pictures.residuals(specs, names, head, seq_len)
+show.picture(residuals, name="residuals", alt_text="What the distance does not explain", height=190, columns=3)
+show.below(pictures.seen_residuals(specs, names, head, seq_len))
+shares = pictures.shares(specs, names, head, seq_len)
+show.chart(
+    bars.bars, shares.data, name="shares", alt_text="Residual share of every scheme and projection",
+    value_title="variance that m - n does not explain (%)", name_title="", series=shares.series, domain=(0, 140),
+    ticks=(0, 20, 40, 60, 80, 100), names=len(pictures.PROJECTIONS), labels=True,
+)  # fmt: skip
+show.below(pictures.seen_shares(shares.data), pictures.try_shares(specs))

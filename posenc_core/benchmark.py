@@ -154,7 +154,7 @@ class Record:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Record:
-        """What to_mapping wrote, also after a round through JSON. SpecError, KeyError or TypeError for anything else."""
+        """Reads what to_mapping wrote, also from JSON. Raises SpecError, KeyError or TypeError for anything else."""
         case = Case(parse_spec(mapping["spec"]), *(mapping[f] for f in ("length", "device", "dtype", "what")))
         return cls(case, **{k: v for k, v in mapping.items() if k != "spec" and not hasattr(case, k)})
 

@@ -21,25 +21,28 @@ def bars(
     names: int,
     value_format: str = ",.4~g",
     labels: bool = False,
+    ticks: Sequence[float] = (),
 ) -> alt.Chart | alt.LayerChart:
     """Horizontal bars of columns name, value, series, in the order of the rows; `names` is how many names there are.
 
-    With labels, a column text stands at the end of each bar.
+    With labels, a column text stands at the end of each bar instead of a legend.
     """
     scale = alt.Scale(type="log" if log else "linear", domain=list(domain) if domain else alt.Undefined)
     colour = alt.Color(
         "series:N",
         scale=alt.Scale(domain=[s[0] for s in series], range=[s[1] for s in series]),
-        legend=alt.Legend(orient="top", title=None) if len(series) > 1 else None,
+        legend=alt.Legend(orient="top", title=None) if len(series) > 1 and not labels else None,
     )
-    x = alt.X("value:Q", title=value_title, scale=scale, axis=alt.Axis(tickCount=6))
-    y = alt.Y("name:N", title=name_title, sort=None, axis=alt.Axis(labelLimit=140))
+    axis = alt.Axis(tickCount=6, values=list(ticks) or alt.Undefined)
+    x = alt.X("value:Q", title=value_title, scale=scale, axis=axis)
+    y = alt.Y("name:N", title=name_title, sort=None, axis=alt.Axis(labelLimit=140, labelOverlap=False))
     offset = alt.YOffset("series:N", sort=[s[0] for s in series]) if len(series) > 1 else alt.Undefined
     drawn = (
         alt.Chart(data)
         .mark_bar(cornerRadiusEnd=2)
         .encode(
             x=x,
+            x2=alt.X2Datum(domain[0]) if log and domain else alt.Undefined,  # a logarithmic axis has no zero to start at
             y=y,
             yOffset=offset,
             color=colour,
@@ -50,8 +53,10 @@ def bars(
             ],
         )
     )
-    height = max(60, names * (14 + 10 * len(series)))
+    bar = 17 if labels and len(series) > 1 else 10
+    height = 50 + names * (14 + bar * len(series))  # 50 for the axis, which counts
     if not labels:
         return drawn.properties(height=height)
-    ends = alt.Chart(data).mark_text(align="left", baseline="middle", dx=4, fontSize=10, color=NOTE_COLOUR)
-    return alt.layer(drawn, ends.encode(x=x, y=y, yOffset=offset, text="text:N")).properties(height=height)
+    ends = alt.Chart(data).mark_text(align="left", baseline="middle", dx=4, fontSize=11, color=NOTE_COLOUR)
+    middle = alt.YOffset("series:N", sort=[s[0] for s in series], bandPosition=0.5) if len(series) > 1 else offset
+    return alt.layer(drawn, ends.encode(x=x, y=y, yOffset=middle, text="text:N")).properties(height=height)

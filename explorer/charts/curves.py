@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-COLUMNS = ("part", "x", "y", "low", "high", "series", "hover")
+COLUMNS = ("part", "x", "y", "low", "high", "series", "strand", "hover")
 HOVER_POINTS = 400
 NOTE_COLOUR = "#808080"  # readable on light and dark
 
@@ -42,7 +42,7 @@ def _rows(part: str, series: str, **columns: ArrayLike) -> pd.DataFrame:
     n = len(next(iter(values.values())))
     stride = max(1, -(-n // HOVER_POINTS))
     frame = pd.DataFrame({name: values.get(name, np.full(n, np.nan)) for name in ("x", "y", "low", "high")})
-    return frame.assign(part=part, series=series, hover=np.arange(n) % stride == 0)[list(COLUMNS)]
+    return frame.assign(part=part, series=series, strand=0, hover=np.arange(n) % stride == 0)[list(COLUMNS)]
 
 
 def together(*frames: pd.DataFrame) -> pd.DataFrame:
@@ -77,7 +77,8 @@ def curves(
                       values=list(x_ticks) if x_ticks else alt.Undefined),
     )  # fmt: skip
     y = alt.Y("y:Q", title=y_title, scale=_scale(y_log, y_domain), axis=alt.Axis(tickCount=6))
-    legend = alt.Legend(orient="top", title=None, labelLimit=240, columns=3, symbolSize=60) if len(names) > 1 else None
+    shown = alt.Legend(orient="top", title=None, labelLimit=240, columns=3, symbolSize=60, symbolOpacity=1)
+    legend = shown if len(names) > 1 else None
     colour = alt.Color("series:N", scale=alt.Scale(domain=names, range=colours), legend=legend)
     base = alt.Chart(data)
     tooltip = [
@@ -101,7 +102,7 @@ def curves(
     dash = alt.StrokeDash("series:N", scale=alt.Scale(domain=names, range=patterns), legend=None)
     layers.append(
         lines.mark_line(strokeWidth=1.6, clip=True).encode(
-            x=x, y=y, color=colour, strokeDash=dash if dashed else alt.Undefined
+            x=x, y=y, color=colour, strokeDash=dash if dashed else alt.Undefined, detail="strand:N"
         )
     )
     dots = base.transform_filter("datum.part === 'line' && datum.hover && isValid(datum.y)")
@@ -117,7 +118,7 @@ def curves(
         text = (
             marks.mark_text(align="left", baseline="top", dx=4, dy=3, color=guide_colour, fontSize=11, clip=True)
             if part == "upright"
-            else marks.mark_text(align="left", baseline="bottom", dx=4, dy=-2, color=guide_colour, fontSize=11)
+            else marks.mark_text(align="left", baseline="bottom", dx=4, dy=-2, color=guide_colour)
         )
         other = {"y": alt.value(0)} if part == "upright" else {"x": alt.value(0)}
         layers.append(text.encode(**where, **other, text="series:N"))

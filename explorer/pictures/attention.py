@@ -19,7 +19,7 @@ from explorer.compute.common import TRAIN_LENGTH, Array
 from explorer.facts import Fact, short
 from explorer.pictures.common import Lines, layer_spec
 from explorer.text import SCHEME_TEXT, Try
-from explorer.views import SAMPLE, AttentionView
+from explorer.views import SAMPLE
 from posenc_core import Spec
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.tasks import encode
@@ -71,7 +71,7 @@ def byte_name(byte: int) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """What the models read: bytes in the order shown, as written, a label a byte, and what had to be done to the text."""
+    """What the models read: bytes in the order shown and as written, a label a byte, what was done to the text."""
 
     data: bytes
     written: bytes
@@ -161,7 +161,8 @@ def _value(text: str) -> str:
 def weights_sentence(fit: Fit) -> str:
     """What the weights were trained with, and what runs instead."""
     size, record = fit.record.size, fit.record
-    where = f"{size.n_layers} layers × {size.n_heads} heads of {size.d_head} features, trained at length {record.train_length}"
+    shape = f"{size.n_layers} layers × {size.n_heads} heads of {size.d_head} features"
+    where = f"{shape}, trained at length {record.train_length}"
     name = SCHEME_TEXT[fit.spec.scheme].name
     if not fit.changed:
         return f"{name}: {where}, run with the parameters it was trained with."
@@ -254,9 +255,10 @@ def thumbnails(side: Side, read: Reading) -> list[Heatmap]:
         extra = f" {layer_spec(spec, layer).scheme}" if spec.hook == "layers" else ""
         for head in range(heads):
             values = side.run.small[layer, head]
-            axes = [Axis(t, start=(block - 1) / 2, step=block, labels=names) for t in ("key", "query")]
-            out.append(Heatmap(values, *axes, "attention weight", domain=(0.0, _top(values)),
-                               title=f"layer {layer} head {head}{extra}", undefined_label=_hatched([side])))  # fmt: skip
+            key, query = (Axis(t, start=(block - 1) / 2, step=block, labels=names) for t in ("key", "query"))
+            title = f"layer {layer} head {head}{extra}"
+            out.append(Heatmap(values, key, query, "attention weight", domain=(0.0, _top(values)), title=title,
+                               undefined_label=_hatched([side])))  # fmt: skip
     return out
 
 
@@ -266,10 +268,11 @@ def large_maps(shown: Sequence[Side], read: Reading, layer: int, head: int, quer
     top = max(_top(v) for v in values)
     guides = [Guide("y", query, f"query {query}", POSITION_COLOUR)]
     if len(read.data) > TRAIN_LENGTH:
-        guides += [Guide(axis, TRAIN_LENGTH, "training length", TRAINING_LENGTH_COLOUR) for axis in ("x", "y")]  # type: ignore[arg-type]
-    axes = [Axis(t, "token", labels=read.labels) for t in ("key", "query")]
+        guides.append(Guide("x", TRAIN_LENGTH, "training length", TRAINING_LENGTH_COLOUR))
+        guides.append(Guide("y", TRAIN_LENGTH, "training length", TRAINING_LENGTH_COLOUR))
+    x, y = (Axis(t, "token", labels=read.labels) for t in ("key", "query"))
     return [
-        Heatmap(v, *axes, "attention weight", domain=(0.0, top), guides=tuple(guides), undefined_label=_hatched([s]))
+        Heatmap(v, x, y, "attention weight", domain=(0.0, top), guides=tuple(guides), undefined_label=_hatched([s]))
         for v, s in zip(values, shown, strict=True)
     ]
 
@@ -347,15 +350,15 @@ def guesses(shown: Sequence[Side], read: Reading, query: int) -> Guesses:
     """The likeliest bytes after the token `query`; with two sides the likeliest of either."""
     rows = [np.exp(s.run.log_probabilities[query].astype(np.float64)) if query < s.run.seen else None for s in shown]
     known = [r for r in rows if r is not None]
-    best = np.argsort(-np.max(known, axis=0), kind="stable")[:GUESSES] if known else []
+    best = [int(b) for b in np.argsort(-np.max(known, axis=0), kind="stable")[:GUESSES]] if known else []
     frame = pd.DataFrame(
         [
-            {"name": byte_name(int(b)), "value": float(row[b]), "series": side.name}
+            {"name": byte_name(b), "value": float(row[b]), "series": side.name, "text": f"{row[b]:.2g}"}
             for b in best
             for side, row in zip(shown, rows, strict=True)
             if row is not None
         ],
-        columns=["name", "value", "series"],
+        columns=["name", "value", "series", "text"],
     )
     return Guesses(frame, len(best), _guess_sentence(shown, rows, read, query))
 
@@ -401,13 +404,31 @@ def drift_lines(shown: Sequence[Side], layer: int, head: int, quantity: str) -> 
         frames.append(_binned(side.name, (entropy if quantity == "entropy" else distance)[layer, head]))
         series.append((side.name, side.colour if len(shown) > 1 else HEAD_COLOURS[head]))
     frames.append(curves.guide("training length", x=TRAIN_LENGTH))
-    title = "entropy of attention (nats)" if quantity == "entropy" else "mean distance looked back (positions)"
+    title = "entropy (nats)" if quantity == "entropy" else "mean distance (positions)"
     return Referenced(curves.together(*frames), tuple(series), title, (UNIFORM,))
 
 
 def _binned(name: str, values: Array) -> pd.DataFrame:
     bins = values[: len(values) // BIN * BIN].reshape(-1, BIN)
     return curves.line(name, np.arange(len(bins)) * BIN + (BIN - 1) / 2, [_mean(b) for b in bins])
+
+
+def drift_sentence(shown: Sequence[Side], layer: int, head: int) -> str:
+    """How the chosen head's attention changes from the end of the training length to the end of the curve."""
+    parts = []
+    for side in shown:
+        both = [
+            (_mean(q[layer, head, TRAIN_LENGTH // 2 : TRAIN_LENGTH]), _mean(q[layer, head, -TRAIN_LENGTH:]))
+            for q in compute.drift(side.fit.spec)
+        ]
+        (entropy, entropy_end), (distance, distance_end) = both
+        if math.isnan(entropy_end):
+            parts.append(f"{side.name} entropy {entropy:.2f} nats, distance {distance:,.0f}, then its table ends")
+        else:
+            parts.append(f"{side.name} entropy {entropy:.2f} → {entropy_end:.2f} nats, "
+                         f"distance {distance:,.0f} → {distance_end:,.0f} positions")  # fmt: skip
+    when = f"from the training length to {MAX_TOKENS // TRAIN_LENGTH} times it"
+    return f"Layer {layer}, head {head} on held-out text, {when}: {'; '.join(parts)}."
 
 
 def held_out_sentence(shown: Sequence[Side]) -> str:
@@ -445,7 +466,7 @@ def shuffle_try(order: str) -> Try:
     """The link below the loss curve."""
     if order == "shuffled":
         return Try("the written order", {"order": "written"}, "The loss falls back.")
-    return Try("shuffle the tokens", {"order": "shuffled"}, "The loss rises, and one number tells if positions matter.")
+    return Try("shuffle the tokens", {"order": "shuffled"}, "Does their order matter to it?")
 
 
 def past_try(spec: Spec) -> Try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ FLOOR = 10.0  # score below which a key is as good as gone: weight 5e-5
 THUMBNAIL = 128  # cells on a side
 RESIDUAL_LIMIT = 2.0  # standard deviations that take the strongest colour
 ROUNDING = 1e-12  # of a share
+Unit = Literal["relative", "score", "weight"]
 TINTS = ("ff", "a6", "66")  # opacity of the curves of one scheme from several positions
 
 
@@ -67,16 +69,17 @@ def heads_of(spec: Spec, projection: str) -> int:
 # ---------------------------------------------------------------- score against distance
 
 
-def curves_of(spec: Spec, seq_len: int, weight: bool) -> list[Curve]:
-    """Scores against distance by position alone: relative to distance 0, or as the weight exp(score - score at 0).
+def curves_of(spec: Spec, seq_len: int, unit: Unit) -> list[Curve]:
+    """Scores against distance by position alone.
 
-    A bias is 0 at distance 0, so it is given as it is.
+    relative: divided by the score at distance 0; score: minus it; weight: exp of that. A bias is 0 at distance 0, so
+    `relative` gives it as it is.
     """
     if spec.hook == "bias":
         heads = tuple(spread(compute.head_count(spec), MAX_HEADS))
         made = compute.biases(spec, seq_len, heads)
         return [
-            Curve(f"head {h}", made.distances, np.exp(y) if weight else y)
+            Curve(f"head {h}", made.distances, np.exp(y) if unit == "weight" else y)
             for h, y in zip(heads, made.scores, strict=True)
         ]
     x = np.arange(seq_len, dtype=np.float64)
@@ -86,44 +89,50 @@ def curves_of(spec: Spec, seq_len: int, weight: bool) -> list[Curve]:
         named = [("from every p", named[0][1])] if spec.scheme == "sinusoidal" else named
     else:
         named = [("equal vectors", compute.equal(spec, seq_len))]
+    return [Curve(label, x, _from_zero(y, unit)) for label, y in named]
+
+
+def _from_zero(y: Array, unit: Unit) -> Array:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        made_lines = [(label, np.exp(y - y[0]) if weight else y / y[0]) for label, y in named]
-    return [Curve(label, x, np.where(np.isfinite(y), y, np.nan)) for label, y in made_lines]
+        made: Array = {"relative": lambda: y / y[0], "score": lambda: y - y[0], "weight": lambda: np.exp(y - y[0])}[
+            unit
+        ]()
+    return np.where(np.isfinite(made), made, np.nan)
 
 
-def in_weights(specs: Sequence[Spec], curve: str) -> bool:
-    """Whether curves are drawn as attention weights: chosen for biases, the only common unit beside others."""
-    biased = [s.hook == "bias" for s in specs]
-    return any(biased) and (curve == "weight" or not all(biased))
+def unit_of(specs: Sequence[Spec], curve: str) -> Unit:
+    """What the curves are drawn in: a bias and a score relative to distance 0 have the score itself in common."""
+    if not any(s.hook == "bias" for s in specs):
+        return "relative"
+    return "weight" if curve == "weight" else "score"
 
 
 def score_lines(specs: Sequence[Spec], names: Sequence[str], seq_len: int, draws: int, curve: str) -> Score:
     """The one large picture."""
-    weight = in_weights(specs, curve)
-    if weight:
-        title, domain = "attention weight relative to distance 0", (0.0, 1.03)
-    elif specs[0].hook == "bias":
-        title, domain = "bias (added to the score)", (-FLOOR, 0.25)
-    else:
-        title, domain = "score relative to distance 0", None
+    unit = unit_of(specs, curve)
+    rises = any(s.scheme in ("integer", "learned") for s in specs)
+    title, domain = {
+        "relative": ("score relative to distance 0", None),
+        "score": ("score minus score at distance 0", (-FLOOR, FLOOR if rises else 0.25)),
+        "weight": ("attention weight relative to distance 0", (0.0, 1.03)),
+    }[unit]
+    rotation = len(specs) == 1 and specs[0].hook == "rotate"
     if len(specs) > 1:
-        made = _compared(specs, names, seq_len, weight)
-    elif specs[0].hook == "rotate":
-        made = _rotation(specs[0], seq_len, draws)
+        frames, series, dashed = _compared(specs, names, seq_len, unit)
+    elif rotation:
+        frames, series, dashed = _rotation(specs[0], seq_len, draws)
     else:
-        made = _alone(specs[0], seq_len, weight)
-    frames, series, dashed = made
+        frames, series, dashed = _alone(specs[0], seq_len, unit)
     if seq_len > TRAIN_LENGTH:
         frames = [*frames, curves.guide(f"training length of the toy models ({TRAIN_LENGTH})", x=TRAIN_LENGTH)]
-    rotation = len(specs) == 1 and specs[0].hook == "rotate"
     return Score(curves.together(*frames), series, title, rotation, domain, dashed)
 
 
 _Made = tuple[list[pd.DataFrame], tuple[tuple[str, str], ...], tuple[str, ...]]
 
 
-def _alone(spec: Spec, seq_len: int, weight: bool) -> _Made:
-    lines = curves_of(spec, seq_len, weight)
+def _alone(spec: Spec, seq_len: int, unit: Unit) -> _Made:
+    lines = curves_of(spec, seq_len, unit)
     colour = SCHEME_COLOURS[spec.scheme]
     hues = list(HEAD_COLOURS) if spec.hook == "bias" else [colour + t for t in TINTS] if len(lines) > 1 else [colour]
     series = tuple((c.label, hue) for c, hue in zip(lines, hues, strict=False))
@@ -132,9 +141,9 @@ def _alone(spec: Spec, seq_len: int, weight: bool) -> _Made:
 
 def _rotation(spec: Spec, seq_len: int, draws: int) -> _Made:
     colour = SCHEME_COLOURS[spec.scheme]
-    (equal,), (x, bound) = curves_of(spec, seq_len, False), compute.bound(spec, seq_len)
+    (equal,), (x, bound) = curves_of(spec, seq_len, "relative"), compute.bound(spec, seq_len)
     random = compute.random(spec, seq_len, draws)
-    upper, noise = _bound_name(spec), "random q, k: mean and middle 80%"
+    upper, noise = _bound_name(spec), "random q, k"
     frames = [
         curves.band(noise, random.distances, random.low, random.high), curves.line(noise, random.distances, random.mean),
         curves.line(upper, x, bound), curves.line(equal.label, equal.x, equal.y),
@@ -144,18 +153,15 @@ def _rotation(spec: Spec, seq_len: int, draws: int) -> _Made:
 
 def _bound_name(spec: Spec) -> str:
     pairs, total = len(compute.rotating(spec)), compute.head_dim(spec) // 2
-    return "RoFormer's bound" + (f", {pairs} rotating pairs only" if pairs < total else "")
+    return "RoFormer's bound" + (f" ({pairs} rotating pairs)" if pairs < total else "")
 
 
-def _compared(specs: Sequence[Spec], names: Sequence[str], seq_len: int, weight: bool) -> _Made:
+def _compared(specs: Sequence[Spec], names: Sequence[str], seq_len: int, unit: Unit) -> _Made:
     frames, series, dashed = list[pd.DataFrame](), list[tuple[str, str]](), list[str]()
     for spec, name, colour in zip(specs, names, colours(specs), strict=True):
-        lines = curves_of(spec, seq_len, weight)
-        x = np.concatenate([np.append(c.x, c.x[-1]) for c in lines])  # a gap after each line of the family
-        y = np.concatenate([np.append(c.y, np.nan) for c in lines])
-        frames.append(curves.line(name, x, y))
+        frames += [curves.line(name, c.x, c.y, i) for i, c in enumerate(curves_of(spec, seq_len, unit))]
         series.append((name, colour))
-        if spec.hook == "rotate" and not weight:
+        if spec.hook == "rotate" and unit == "relative":
             upper = f"{name}: {_bound_name(spec)}"
             frames.append(curves.line(upper, *compute.bound(spec, seq_len)))
             series.append((upper, colour))
@@ -165,7 +171,7 @@ def _compared(specs: Sequence[Spec], names: Sequence[str], seq_len: int, weight:
 
 def half_distance(spec: Spec, seq_len: int) -> int | None:
     """The distance at which the (first) curve falls below half of its value at 0; None if it does not."""
-    return compute.first_below(curves_of(spec, seq_len, False)[0].y, 0.5)
+    return compute.first_below(curves_of(spec, seq_len, "relative")[0].y, 0.5)
 
 
 def _positions(distance: float | None, seq_len: int) -> str:
@@ -240,7 +246,7 @@ def _rotation_numbers(spec: Spec, seq_len: int, draws: int) -> list[Fact]:
 
 
 def _vector_numbers(spec: Spec, seq_len: int, draws: int) -> list[Fact]:
-    last = curves_of(spec, seq_len, False)[0]
+    last = curves_of(spec, seq_len, "relative")[0]
     defined = np.flatnonzero(np.isfinite(last.y))
     facts = [("depends on p", f"{start_difference(spec, seq_len):.2g}",
               "largest difference between the curves from different positions")]  # fmt: skip
@@ -272,12 +278,19 @@ def matrices(specs: Sequence[Spec], names: Sequence[str], projection: str, head:
     """
     made = [compute.matrix(s, projection, head, seq_len) for s in specs]
     found = [(m, n, s) for m, n, s in zip(made, names, specs, strict=True) if m is not None]
-    domain = _domain([m.scores for m, _, _ in found])
+    values = [_from_diagonal(m.scores) for m, _, _ in found]
+    domain = _domain(values)
     return [
-        replace(maps.scores_map(m.scores, "score", domain), title=n if len(specs) > 1 else "", value_unit="",
+        replace(maps.scores_map(v, "score minus the diagonal's mean", domain), title=n if len(specs) > 1 else "", value_unit="",
                 undefined_label=undefined_label(s))
-        for m, n, s in found
+        for v, (_, n, s) in zip(values, found, strict=True)
     ]  # fmt: skip
+
+
+def _from_diagonal(scores: Array) -> Array:
+    diagonal = np.diag(scores)
+    values: Array = scores - diagonal[np.isfinite(diagonal)].mean()
+    return values
 
 
 def undefined_label(spec: Spec) -> str:
@@ -354,7 +367,7 @@ def shares(specs: Sequence[Spec], names: Sequence[str], head: int, seq_len: int)
         if made.hook != "layers" and n not in shown
     }
     rows = [
-        {"name": words, "series": name, "value": 100 * made.share, "text": percent(made.share)}
+        {"name": words, "series": name, "value": 100 * made.share, "text": f"{name} {percent(made.share)}"}
         for projection, words in PROJECTIONS.items()
         for name, (spec, _) in (chosen | rest).items()
         if (made := compute.matrix(spec, projection, head, seq_len)) is not None
@@ -369,7 +382,7 @@ def shares(specs: Sequence[Spec], names: Sequence[str], head: int, seq_len: int)
 def seen_lines(specs: Sequence[Spec], names: Sequence[str], seq_len: int, draws: int, curve: str) -> str:
     """What the large picture shows."""
     if len(specs) > 1:
-        return _seen_two(specs, names, seq_len, in_weights(specs, curve))
+        return _seen_two(specs, names, seq_len, unit_of(specs, curve))
     (spec,) = specs
     half = half_distance(spec, seq_len) if spec.hook != "bias" else None
     falls = (
@@ -410,27 +423,27 @@ def seen_lines(specs: Sequence[Spec], names: Sequence[str], seq_len: int, draws:
 
 
 def _grows(spec: Spec, seq_len: int) -> bool:
-    y = curves_of(spec, seq_len, False)[0].y
+    y = curves_of(spec, seq_len, "relative")[0].y
     y = y[np.isfinite(y)]
     return bool((np.diff(y) > 0).all())
 
 
-def _seen_two(specs: Sequence[Spec], names: Sequence[str], seq_len: int, weight: bool) -> str:
-    if not weight and all(s.hook != "bias" for s in specs):
+def _seen_two(specs: Sequence[Spec], names: Sequence[str], seq_len: int, unit: Unit) -> str:
+    if unit == "relative":
         parts = [f"{n}: {_positions(half_distance(s, seq_len), seq_len)}" for s, n in zip(specs, names, strict=True)]
         bounds = " Dashed: RoFormer's bound." if any(s.hook == "rotate" for s in specs) else ""
-        return f"Distance at which the score first falls below half. {'; '.join(parts)}.{bounds}"
+        return f"Distance at which the score first falls below half: {'; '.join(parts)}.{bounds}"
     if all(s.hook == "bias" for s in specs):
         return f"Every line is a head: {_reach_range(specs[0])} against {_reach_range(specs[1])} positions until 1/e."
     distance = seq_len // 2
     parts = []
     for spec, name in zip(specs, names, strict=True):
-        ends = [float(np.interp(distance, c.x, c.y)) for c in curves_of(spec, seq_len, True)]
+        ends = [float(np.interp(distance, c.x, c.y)) for c in curves_of(spec, seq_len, "score")]
         low, high = short(min(ends)), short(max(ends))
-        parts.append(f"{name} {low}" + (f" to {high} by head" if high != low else ""))
-    return (
-        f"As weights exp(score - score at distance 0), the one unit that both have; at distance {distance:,}: "
-        f"{' and '.join(parts)}. A bias holds for every content, the curve of a rotation only for equal vectors."
+        parts.append(f"{name} {low}" + (f" to {high}" if high != low else ""))
+    rotated = " A bias holds for every content, the curve of a rotation only for equal vectors."
+    return f"In scores, the unit that both have: at distance {distance:,}, {' and '.join(parts)}." + (
+        rotated if any(s.hook == "rotate" for s in specs) else ""
     )
 
 
@@ -493,8 +506,8 @@ def try_projection(specs: Sequence[Spec], projection: str, head: int, seq_len: i
     other = order[(order.index(projection) + 1) % len(order)]
     made = [compute.matrix(specs[0], p, head, seq_len) for p in (projection, other)]
     before, after = ("unknown" if m is None else percent(m.share) for m in made)
-    then = "" if None in made else f"Beyond m - n: {after} instead of {before}."
-    return [Try(PROJECTIONS[other], keep | {"projection": other}, then)]
+    then = f"Still {after} beyond m - n." if after == before else f"Beyond m - n: {after}, not {before}."
+    return [Try(PROJECTIONS[other], keep | {"projection": other}, "" if None in made else then)]
 
 
 def seen_residuals(specs: Sequence[Spec], names: Sequence[str], head: int, seq_len: int) -> str:
@@ -506,7 +519,7 @@ def seen_residuals(specs: Sequence[Spec], names: Sequence[str], head: int, seq_l
         parts.append(
             f"{name}: nothing but the distance counts, whatever W is (at most {max(found):.0e})"
             if max(found) < ROUNDING
-            else f"{name}: {' and '.join(percent(s) for s in found)} depends on where, not on how far"
+            else f"{name}: {', '.join(percent(s) for s in found)} of the variance depends on where, not on how far"
         )
     return f"Scores minus the mean of their diagonal, in standard deviations. {'; '.join(parts)}."
 
@@ -525,6 +538,17 @@ def seen_shares(data: pd.DataFrame) -> str:
         f"Added positions go through W_q and W_k with the content and lose their distance: sinusoidal {words[0]} "
         f"({', '.join(PROJECTIONS.values())}). Rotations come after the projections and keep it: RoPE {words[1]}."
     )
+
+
+def try_shares(specs: Sequence[Spec]) -> list[Try]:
+    """The other way to inject a position beside the chosen one."""
+    if len(specs) > 1:
+        return []
+    other, then = (
+        ("rope", "Its residuals are blank under every W.") if specs[0].hook == "embed"
+        else ("sinusoidal", "Its residual appears as soon as there are projections.")
+    )  # fmt: skip
+    return [Try(f"{SCHEME_TEXT[other].name} beside it", {"b_scheme": other}, then)]
 
 
 def still_features(spec: Spec) -> int:
