@@ -8,7 +8,7 @@ carries the marker `go`, by which it is told from a widget's change that still h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
@@ -108,15 +108,14 @@ def read_link(page: str, query: Mapping[str, list[str]]) -> tuple[dict[str, Any]
             problems += [Problem(B + n, t, "read only beside b_scheme") for n, t in mine.items()]
             continue
         spec, found = parse_query(mine, DEFAULT_SCHEME)
-        problems += [Problem(prefix + p.name, p.value, p.legal, p.reason) for p in found]
+        problems += [replace(p, name=prefix + p.name, field=prefix + p.key) for p in found]
         values |= {prefix + n: v for n, v in ({"scheme": spec.scheme} | field_values(spec)).items()}
     legal = ", ".join(["scheme", *sorted(known), *sorted(names)]) + f"; with {B} in front for the second scheme"
     problems += [Problem(n, t, legal, "unknown name") for n, t in unknown.items()]
-    return values, tuple(Rejected(p, _used_instead(p.name, values)) for p in problems)
+    return values, tuple(Rejected(p, _used_instead(p.key, values)) for p in problems)
 
 
-def _used_instead(name: str, values: Mapping[str, Any]) -> str:
-    key = name.partition(":")[0].partition("[")[0]
+def _used_instead(key: str, values: Mapping[str, Any]) -> str:
     if key not in values:
         return "nothing"
     value = values[key]

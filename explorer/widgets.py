@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 from explorer import state
 from explorer.text import COMPARISONS, PRESETS, SCHEME_TEXT
 from explorer.views import SharedView
-from posenc_core import SCHEMES, Param, Problem, Spec, parse_query
+from posenc_core import SCHEMES, Param, Spec, parse_query
 from posenc_core.spec import number_text
 
 V = TypeVar("V", bound=Spec)
@@ -94,14 +94,10 @@ def _scheme(prefix: str, title: str, options: Sequence[str]) -> Spec | None:
         texts[p.name] = as_text(values[p.name])
     spec, problems = parse_query({"scheme": scheme} | texts)
     for problem in problems:
-        st.error(f"{problem}. Shown instead: {spec.field_text(base_name(problem))}.", icon=":material/error:")
+        shown = spec.field_text(problem.key) if problem.key in texts else "nothing"
+        st.error(f"{problem}. Shown instead: {shown}.", icon=":material/error:")
     state.show({prefix + n: t for n, t in spec.to_query().items()})
     return spec
-
-
-def base_name(problem: Problem) -> str:
-    """The field that a problem is about; a hybrid's problems name the layer's field behind a colon."""
-    return problem.name.partition(":")[0]
 
 
 def as_text(value: Any) -> str:

@@ -24,8 +24,7 @@ with right:
 read = pictures.reading(source, text, length, order)
 sides = pictures.sides(chosen.specs, read.data, shift)
 heads = sides[0].run.small.shape[1]
-for side in sides:
-    st.caption(show.plain(pictures.weights_sentence(side.fit)))
+st.caption(show.plain(" ".join(pictures.weights_sentence(side.fit) for side in sides)))
 for note in filter(None, [read.notice, *pictures.notes(sides, shift)]):
     st.info(show.plain(note))
 with numbers:
@@ -50,11 +49,13 @@ with controls[1]:
     head = view.field("head")
 with controls[2]:
     query = view.field("query", maximum=len(read.data) - 1)
-view.close()
-query = len(read.data) - 1 if query < 0 else query
+query = pictures.marked_query(sides, query)
+made = view.close()
 
 for index, (place, side) in enumerate(zip(strips, sides, strict=True)):
     with place:
+        if len(sides) > 1:
+            st.markdown(f"**{show.plain(side.name)}**")
         show.picture(
             pictures.thumbnails(side, read), name=f"heads_{index}", height=150, columns=8,
             selected=layer * heads + head, on_click=choose_head, alt_text=f"Attention of {side.name}: choose a head",
@@ -68,7 +69,9 @@ for index, (column, side, picture) in enumerate(zip(st.columns(len(sides)), side
             picture, name=f"attention_{index}", height=pictures.map_height(len(read.data)), on_click=choose_query,
             alt_text=f"Attention weights of {side.name}, layer {layer}, head {head}",
         )  # fmt: skip
-show.below("Each row is a token looking back; click a row to see what it guesses.", pictures.map_tries(chosen.spec))
+show.below(
+    "Each row is a token looking back; click a row to see what it guesses.", pictures.map_tries(chosen.specs, made)
+)
 if len(sides) == 2:
     show.picture(pictures.difference_map(large, sides), name="difference", alt_text="First minus second", height=420)
     show.below("First minus second: neutral where both look at the same tokens.")
@@ -81,7 +84,7 @@ with left:
             curves.curves, lines.data, name="loss", alt_text="Loss of each token", x_title="token", note="token",
             y_title=lines.y_title, series=lines.series, guide_colour=TRAINING_LENGTH_COLOUR, points=len(read.data) < 65,
         )  # fmt: skip
-    show.below(show.plain(pictures.loss_sentence(sides, read)), [pictures.shuffle_try(order)])
+    show.below(show.plain(pictures.loss_sentence(sides, read)), [pictures.shuffle_try(made)])
 with right:
     guesses = pictures.guesses(sides, read, query)
     if guesses.names:
@@ -99,7 +102,7 @@ show.chart(
     x_domain=(0, pictures.MAX_TOKENS), y_title=lines.y_title, series=lines.series, dashed=lines.dashed,
     guide_colour=TRAINING_LENGTH_COLOUR,
 )  # fmt: skip
-show.below(show.plain(pictures.held_out_sentence(sides)), [pictures.past_try(chosen.spec)])
+show.below(show.plain(pictures.held_out_sentence(sides)), [pictures.past_try(chosen.spec, made)])
 for column, quantity in zip(st.columns(2), ("entropy", "distance"), strict=True):
     with column:
         lines = pictures.drift_lines(sides, layer, head, quantity)

@@ -47,7 +47,8 @@ with large:
     show.chart(
         curves.curves, score.data, name="decay", alt_text=f"Score against distance: {' against '.join(names)}",
         x_title="distance k (positions)", y_title=score.y_title, series=score.series, bands=score.bands,
-        x_domain=(0, seq_len - 1), y_domain=score.y_domain, dashed=score.dashed, guide_colour=TRAINING_LENGTH_COLOUR,
+        x_domain=(0, seq_len - 1), y_domain=score.y_domain, dashed=score.dashed,
+        legend_columns=4 if len(score.series) > 4 else 2, guide_colour=TRAINING_LENGTH_COLOUR,
         height=400,
     )  # fmt: skip
     show.below(
@@ -78,7 +79,7 @@ show.below(pictures.seen_residuals(specs, names, head, seq_len))
 shares = pictures.shares(specs, names, head, seq_len)
 show.chart(
     bars.bars, shares.data, name="shares", alt_text="Residual share of every scheme and projection",
-    value_title="variance that m - n does not explain (%)", name_title="", series=shares.series, domain=(0, 140),
+    value_title="variance that m - n does not explain (%)", name_title="", series=shares.series, domain=(0, 175),
     ticks=(0, 20, 40, 60, 80, 100), names=len(pictures.PROJECTIONS), labels=True,
 )  # fmt: skip
 show.below(pictures.seen_shares(shares.data), pictures.try_shares(specs))

@@ -104,7 +104,7 @@ if runs:
                 y_title=overhead.y_title, series=overhead.series, height=280, bands=True, low_high=quartiles, **axes,
             )  # fmt: skip
             show.below(
-                "How much longer a layer takes than without position. What lies within the band is noise.",
+                "How much longer a layer takes than without position. Where the band holds zero, it is noise.",
                 [Try("in bfloat16", {"dtype": "bfloat16"}, "Then Start: half the bytes move; what is computed stays.")],
             )
     memory = pictures.memory_lines(part)
@@ -123,7 +123,7 @@ if runs:
                     Try(
                         "ALiBi and RoPE",
                         {"scheme": "alibi", "b_scheme": "rope"},
-                        "A bias has a value a pair of tokens.",
+                        "A bias holds a number for every pair.",
                     )
                 ],
             )
@@ -134,7 +134,7 @@ if runs:
             bars.bars, tables, name="tables", alt_text="Time to build tables, and to get kept ones",
             value_title=f"time at {part.longest:,} tokens (µs)", name_title="tables",
             series=tuple(s for s in part.series if s[0] in set(tables["series"])), log=True,
-            domain=(ticks[0], ticks[-1]), ticks=ticks, names=tables["name"].nunique(), labels=True,
+            domain=(ticks[0], ticks[-1]), ticks=ticks, names=tables["name"].nunique() + 1, labels=True,
         )  # fmt: skip
         show.below(pictures.tables_seen(part), [pictures.table_try(part)])
     missing = pictures.skipped(part)

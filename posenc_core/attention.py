@@ -48,6 +48,8 @@ def attention(
         if allowed is not None:
             scores = scores.masked_fill(~allowed, -torch.inf)
         weights = scores.softmax(-1)
+        if allowed is not None:  # a query that may see nothing gets nothing, as in the fused kernel
+            weights = weights.masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0.0)
         return weights @ _repeat_heads(v, q.shape[1]), weights
     q, k = encoding.rotate(q, k, q_positions, k_positions)
     k, v = _repeat_heads(k, q.shape[1]), _repeat_heads(v, q.shape[1])
@@ -74,7 +76,8 @@ def alibi_attention(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, causal: boo
     queries = torch.arange(k.shape[-2] - q.shape[-2], k.shape[-2], device=q.device)
     keys = torch.arange(k.shape[-2], device=q.device)
     distance = (queries[:, None] - keys).abs()
-    bias = -slopes.to(q.device, torch.float32)[:, None, None] * distance
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    bias = -slopes.to(q.device, wide)[:, None, None] * distance
     if causal:
         bias = bias.masked_fill(keys > queries[:, None], -torch.inf)
     return scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))

@@ -18,7 +18,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -134,6 +134,8 @@ class Record:
     Seconds are of one call: median, lower and upper quartile over `repetitions` samples. peak_bytes is the most that
     one call had allocated at a time beyond its inputs and weights; memory_method says how it was found, or why not.
     overhead is this median over that of scheme `none` of the same length, device and dtype in this run (1: as fast).
+    ratio, with its quartiles, is the median over the rounds of this sample over that of `none` in the same round: what
+    else the machine does slows both down, so that it moves less than overhead on a busy machine.
     """
 
     case: Case
@@ -144,6 +146,9 @@ class Record:
     peak_bytes: int | None = None
     memory_method: str = ""
     overhead: float | None = None
+    ratio: float | None = None
+    ratio_lower: float | None = None
+    ratio_upper: float | None = None
     skipped: str = ""
     note: str = ""
 
@@ -398,7 +403,7 @@ class _Bench:
         self.samples: list[float] = []
         encoding, self.note = _build(case, config)
         encoding = encoding.requires_grad_(False).to(torch.device(case.device), DTYPES[case.dtype])
-        with torch.inference_mode():
+        with torch.no_grad():
             self.parts = PARTS[case.what](encoding, shared, case)
         self.loops = [1] * len(self.parts)
         self.peak_bytes: int | None = None
@@ -413,14 +418,16 @@ class _Bench:
         pairs = zip(self.parts, self.loops, strict=True)
         self.samples.append(sum(part.weight * _seconds(part.call, n, self.case.device) for part, n in pairs))
 
-    def record(self, base: float | None) -> Record:
-        """The samples as a record; `base` is the median of scheme `none` in seconds."""
+    def record(self, base: Sequence[float] | None) -> Record:
+        """The samples as a record; `base` are those of scheme `none`."""
         lower, median, upper = quartiles(self.samples)
-        overhead = None if base is None or self.case.what != "layer" else median / base
-        return Record(
-            self.case, median, lower, upper, len(self.samples), self.peak_bytes, self.memory_method, overhead,
-            note=self.note,
-        )  # fmt: skip
+        made = Record(
+            self.case, median, lower, upper, len(self.samples), self.peak_bytes, self.memory_method, note=self.note
+        )
+        if base is None or self.case.what != "layer":
+            return made
+        low, mid, high = quartiles([mine / other for mine, other in zip(self.samples, base, strict=False)])
+        return replace(made, overhead=median / quartiles(base)[1], ratio=mid, ratio_lower=low, ratio_upper=high)
 
     def _call(self) -> None:
         for part in self.parts:
@@ -476,7 +483,7 @@ class _Group:
             if case in self._skipped:
                 yield Record(case, skipped=self._skipped[case])
             elif case in enough:
-                yield enough[case].record(quartiles(base)[1] if base else None)
+                yield enough[case].record(base)
 
     def _attempt(self, case: Case, call: Callable[[], None]) -> None:
         if case not in self._benches:
@@ -512,8 +519,8 @@ def quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _seconds(call: Callable[[], Any], loops: int, device: str) -> float:
-    """Seconds a call, over `loops` calls in a row."""
-    with torch.inference_mode():
+    """Seconds a call, over `loops` calls in a row. Not in inference mode: there a scheme may keep no tables."""
+    with torch.no_grad():
         if device == "cuda":
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             torch.cuda.synchronize()
@@ -543,7 +550,7 @@ def _peak_bytes(call: Callable[[], Any], device: str) -> tuple[int | None, str]:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        with torch.inference_mode():
+        with torch.no_grad():
             kept = call()
         torch.cuda.synchronize()
         peak = torch.cuda.max_memory_allocated() - before

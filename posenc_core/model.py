@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,13 @@ class ModelSize:
     n_layers: int = 2
     n_heads: int = 4
     d_model: int = 128
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("n_layers", 1, 128), ("n_heads", 1, 256), ("d_model", 2, 16384)):
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f"{name} = {getattr(self, name)} is not legal; legal: {low} to {high:,}")
+        if self.d_model % self.n_heads:
+            raise ValueError(f"d_model = {self.d_model} is not legal; legal: a multiple of n_heads = {self.n_heads}")
 
     @property
     def d_head(self) -> int:
@@ -124,6 +132,7 @@ class Checkpoint:
     held_out_loss: list[float | None] = field(default_factory=list)
     text_sha256: str = ""
     torch_version: str = torch.__version__
+    python_version: str = platform.python_version()
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -23,15 +23,27 @@ SHOWN = 60  # characters of a rejected value that a message repeats
 
 @dataclass(frozen=True)
 class Problem:
-    """One rejected parameter: its name, the value given, and the values that would have been legal."""
+    """One rejected parameter: its name, the value given, and the values that would have been legal.
+
+    `field` is the field of the spec that it is about, where the name says more (a layer of a hybrid).
+    """
 
     name: str
     value: object
     legal: str
     reason: str = ""
+    field: str = ""
+
+    @property
+    def key(self) -> str:
+        """The spec's field, or the unknown name."""
+        return self.field or self.name
 
     def __str__(self) -> str:
-        shown = repr(self.value)
+        try:
+            shown = repr(self.value)
+        except ValueError:  # Python prints no whole number of more than 4,300 digits
+            shown = "a number too long to print"
         shown = shown if len(shown) <= SHOWN else shown[: SHOWN - 1] + "…"
         why = f" ({self.reason})" if self.reason else ""
         return f"{self.name} = {shown} is not legal{why}; legal: {self.legal}"
@@ -81,7 +93,7 @@ class Param:
         if self.kind == "floats":
             what = f"at most {self.max_length} numbers separated by commas, each"
         if self.minimum is not None and self.maximum is not None:
-            what += f" from {number_text(self.minimum)} to {number_text(self.maximum)}"
+            what += f" from {self.minimum:,.10g} to {self.maximum:,.10g}"
         if self.kind == "int" and self.step and self.step != 1:
             what += f" in steps of {number_text(self.step)}"
         return what
@@ -143,11 +155,12 @@ class Spec(BaseModel):
     scheme: ClassVar[str] = ""
     hook: ClassVar[Hook] = "none"
 
-    def __init__(self, **data: Any) -> None:
+    def __init__(self, /, **data: Any) -> None:
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise SpecError([_problem(type(self), e) for e in error.errors()]) from None
+            first = {e["loc"][:1]: e for e in reversed(error.errors())}  # a list of wrong items is one problem
+            raise SpecError([_problem(type(self), e) for e in reversed(first.values())]) from None
         problems = [*self._inapplicable(), *self._cross_checks()]
         if problems:
             raise SpecError(problems)
@@ -179,7 +192,7 @@ class Spec(BaseModel):
 
     def with_sizes(self, **sizes: int) -> Self:
         """A copy that takes those of `sizes` (d_model, d_head, n_heads …) which are fields of this spec."""
-        names = {p.name for p in self.params()}
+        names = {p.name for p in self.params() if self.applies(p)}
         return self.replace(**{k: v for k, v in sizes.items() if k in names})
 
     def to_mapping(self) -> dict[str, Any]:

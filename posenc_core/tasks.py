@@ -9,7 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-HELD_OUT_EVERY = 10  # one topic in ten is never trained on
+HELD_OUT_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,32 @@ class Corpus:
 
 @cache
 def english() -> Corpus:
-    """Python's own help topics, in the order of their names; every tenth topic is held out."""
+    """Python's own help topics without their repetitions, in the order of their names; a tenth is held out.
+
+    Topics quote each other, so a paragraph that came before is left out: else held-out text would be trained on.
+    """
     from pydoc_data.topics import topics
 
-    texts = [topics[name] for name in sorted(topics)]
-    held_out = "".join(t for i, t in enumerate(texts) if i % HELD_OUT_EVERY == HELD_OUT_EVERY - 1)
-    train = "".join(t for i, t in enumerate(texts) if i % HELD_OUT_EVERY != HELD_OUT_EVERY - 1)
-    digest = hashlib.sha256(f"{train}\0{held_out}".encode()).hexdigest()
-    return Corpus(encode(train), encode(held_out), digest)
+    seen = set[str]()
+    parts: tuple[list[str], list[str]] = ([], [])
+    for name in sorted(topics):
+        text = _fresh_paragraphs(topics[name], seen)
+        sizes = [sum(map(len, part)) for part in parts]
+        held_out = sizes[1] + len(text) <= HELD_OUT_SHARE * (sum(sizes) + len(text))
+        parts[held_out].append(text)
+    train, held = ("".join(part) for part in parts)
+    digest = hashlib.sha256(f"{train}\0{held}".encode()).hexdigest()
+    return Corpus(encode(train), encode(held), digest)
+
+
+def _fresh_paragraphs(text: str, seen: set[str]) -> str:
+    kept = []
+    for paragraph in text.split("\n\n"):
+        key = " ".join(paragraph.split())
+        if key not in seen:
+            seen.add(key)
+            kept.append(paragraph.rstrip())
+    return "\n\n".join(kept) + "\n\n"
 
 
 def encode(text: str) -> Tensor:

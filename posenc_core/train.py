@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from posenc_core.model import Checkpoint, ModelSize, ToyModel, save_checkpoint
 from posenc_core.schemes import SCHEMES, parse_fields
-from posenc_core.spec import Spec, SpecError
+from posenc_core.spec import Spec
 from posenc_core.tasks import english, random_windows, windows
 
 EVALUATE_TIMES = 8  # held-out loss is recorded up to this many training lengths
@@ -36,6 +36,11 @@ class TrainConfig:
     warmup: int = 50
     weight_decay: float = 0.1
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("length", 2, 4096), ("steps", 1, 1_000_000), ("batch", 1, 4096)):
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f"{name} = {getattr(self, name)} is not legal; legal: {low} to {high:,}")
 
 
 @dataclass(frozen=True)
@@ -102,8 +107,14 @@ def loss_by_position(model: ToyModel, text: Tensor, length: int, count: int = 32
 
 def train_checkpoint(config: TrainConfig, path: Path, progress: bool = True) -> tuple[Checkpoint, list[TrainRecord]]:
     """Train from the seed, evaluate on held-out text, save; the recorded losses are those of the float16 weights."""
-    torch.manual_seed(config.seed)
     text = english()
+    longest = (len(text.held_out) - 1) // EVALUATE_TIMES
+    if config.length > longest:
+        raise ValueError(
+            f"length = {config.length} is not legal; legal: 2 to {longest:,}, since held-out text is evaluated at "
+            f"{EVALUATE_TIMES} times it"
+        )
+    torch.manual_seed(config.seed)
     model = ToyModel(config.spec, config.size)
     records = []
     with tqdm(train(config, model, text.train), total=config.steps, disable=not progress, file=sys.stderr) as bar:
@@ -147,7 +158,7 @@ def main(arguments: list[str] | None = None) -> int:
         config = TrainConfig(spec=size.of(spec), size=size, length=args.length, steps=args.steps, seed=args.seed)
         out = args.out or Path(f"{args.scheme}.safetensors")
         checkpoint, records = train_checkpoint(config, out, progress=not args.quiet)
-    except SpecError as error:
+    except ValueError as error:
         parser.error(str(error))
     loss = torch.tensor([math.nan if x is None else x for x in checkpoint.held_out_loss])
     inside, last = loss[args.length // 2 : args.length].mean(), loss[-args.length :].mean()

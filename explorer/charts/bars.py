@@ -22,7 +22,7 @@ def bars(
     value_format: str = ",.4~g",
     labels: bool = False,
     ticks: Sequence[float] = (),
-) -> alt.Chart | alt.LayerChart:
+) -> alt.TopLevelMixin:
     """Horizontal bars of columns name, value, series, in the order of the rows; `names` is how many names there are.
 
     With labels, a column text stands at the end of each bar instead of a legend.
@@ -42,7 +42,7 @@ def bars(
         .mark_bar(cornerRadiusEnd=2)
         .encode(
             x=x,
-            x2=alt.X2Datum(domain[0]) if log and domain else alt.Undefined,  # a logarithmic axis has no zero to start at
+            x2=alt.X2Datum(domain[0]) if log and domain else alt.Undefined,  # there is no zero to start at
             y=y,
             yOffset=offset,
             color=colour,
@@ -57,6 +57,6 @@ def bars(
     height = 50 + names * (14 + bar * len(series))  # 50 for the axis, which counts
     if not labels:
         return drawn.properties(height=height)
-    ends = alt.Chart(data).mark_text(align="left", baseline="middle", dx=4, fontSize=11, color=NOTE_COLOUR)
-    middle = alt.YOffset("series:N", sort=[s[0] for s in series], bandPosition=0.5) if len(series) > 1 else offset
-    return alt.layer(drawn, ends.encode(x=x, y=y, yOffset=middle, text="text:N")).properties(height=height)
+    down = bar * 0.42 if len(series) > 1 else 0  # an offset puts text at the edge of its bar
+    ends = alt.Chart(data).mark_text(align="left", baseline="middle", dx=4, dy=down, fontSize=11, color=NOTE_COLOUR)
+    return alt.layer(drawn, ends.encode(x=x, y=y, yOffset=offset, text="text:N")).properties(height=height)

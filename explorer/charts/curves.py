@@ -20,10 +20,16 @@ NOTE_COLOUR = "#808080"  # readable on light and dark
 alt.data_transformers.disable_max_rows()
 
 
-def line(series: str, x: ArrayLike, y: ArrayLike, low: ArrayLike = np.nan, high: ArrayLike = np.nan) -> pd.DataFrame:
-    """Rows of one line; NaN leaves a gap. low and high are only told on hover, if the chart has names for them."""
+def line(
+    series: str, x: ArrayLike, y: ArrayLike, low: ArrayLike = np.nan, high: ArrayLike = np.nan, *, strand: int = 0
+) -> pd.DataFrame:
+    """Rows of one line; NaN leaves a gap. low and high are only told on hover, if the chart has names for them.
+
+    A series may have several lines, each with its own `strand`.
+    """
     x, y = np.asarray(x), np.asarray(y)
-    return _rows("line", series, x=x, y=y, low=np.broadcast_to(low, x.shape), high=np.broadcast_to(high, x.shape))
+    low, high = np.broadcast_to(low, x.shape), np.broadcast_to(high, x.shape)
+    return _rows("line", series, x=x, y=y, low=low, high=high).assign(strand=strand)
 
 
 def band(series: str, x: ArrayLike, low: ArrayLike, high: ArrayLike) -> pd.DataFrame:
@@ -67,9 +73,13 @@ def curves(
     guide_colour: str = NOTE_COLOUR,
     height: int = 260,
     dashed: Sequence[str] = (),
+    legend_columns: int = 3,
     note: str | None = None,
 ) -> alt.TopLevelMixin:
-    """Lines, bands and guides made by `line`, `band` and `guide`; `series` are names with their colours, `dashed` some of them."""
+    """Lines, bands and guides made by `line`, `band` and `guide`; `series` are names with their colours.
+
+    `dashed` are some of those names.
+    """
     names, colours = [s[0] for s in series], [s[1] for s in series]
     x = alt.X(
         "x:Q", title=x_title, scale=_scale(x_log, x_domain),
@@ -77,7 +87,7 @@ def curves(
                       values=list(x_ticks) if x_ticks else alt.Undefined),
     )  # fmt: skip
     y = alt.Y("y:Q", title=y_title, scale=_scale(y_log, y_domain), axis=alt.Axis(tickCount=6))
-    shown = alt.Legend(orient="top", title=None, labelLimit=240, columns=3, symbolSize=60, symbolOpacity=1)
+    shown = alt.Legend(orient="top", title=None, labelLimit=240, columns=legend_columns, symbolSize=60, symbolOpacity=1)
     legend = shown if len(names) > 1 else None
     colour = alt.Color("series:N", scale=alt.Scale(domain=names, range=colours), legend=legend)
     base = alt.Chart(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ from posenc_core.train import loss_by_position
 MAX_TOKENS = 1024  # run at once; attention weights grow with the square
 THUMBNAIL = 128  # cells of a thumbnail's side
 LOSS_WINDOWS = 8  # of held-out text, where the parameters are not those recorded
-DRIFT_WINDOWS = 2
+DRIFT_WINDOWS = 1
 PERMUTED = 256  # tokens on which permutation equivariance is measured
 
 Fitted = tuple[Spec, tuple[str, ...]]
@@ -41,7 +42,13 @@ class Fit:
         """(field, as trained, as run) of every parameter that differs."""
         trained, run = self.record.spec, self.spec
         names = [p.name for p in run.params() if getattr(run, p.name) != getattr(trained, p.name)]
-        return tuple((n, trained.field_text(n), run.field_text(n)) for n in names)
+        return tuple((n, _text(trained, n), _text(run, n)) for n in names)
+
+
+def _text(spec: Spec, name: str) -> str:
+    """A field as text; a hybrid's layers without the sizes, which are the model's."""
+    text = spec.field_text(name)
+    return re.sub(r"\b(n_heads|d_head|d_model)=\d+(, )?", "", text).replace("()", "") if name == "layers" else text
 
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)

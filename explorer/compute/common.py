@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from posenc_core import SCHEMES, PositionalEncoding, Spec, build
+from posenc_core import SCHEMES, PositionalEncoding, Spec, SpecError, build
 from posenc_core.model import Checkpoint, ToyModel, load_checkpoint, read_record
 from posenc_core.schemes.learned import Learned, LearnedSpec
 
@@ -65,7 +65,10 @@ def checkpoint_name(spec: Spec) -> str:
     def differing(name: str) -> tuple[int, int]:
         trained = candidates[name].spec
         sizes = candidates[name].size
-        mine = spec.with_sizes(d_model=sizes.d_model, d_head=sizes.d_head) if spec.hook != "layers" else spec
+        try:
+            mine = spec.with_sizes(d_model=sizes.d_model, d_head=sizes.d_head) if spec.hook != "layers" else spec
+        except SpecError:  # a rotary_fraction that leaves no whole pair at the toy's size
+            mine = spec
         return sum(getattr(mine, p.name) != getattr(trained, p.name) for p in spec.params()), len(name)
 
     return min(candidates, key=differing)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
 import streamlit as st
 import torch
 from torch import Tensor
@@ -20,7 +19,8 @@ HEAD_DIM = 64  # of schemes that do not say
 MODEL_DIM = 128  # of schemes that do not say, as in the toy models
 MATRIX = 256  # positions of a score matrix: the first ones
 TOKEN = ord("e")  # whose embedding the trained projections read
-RANDOM_POINTS = 2**22  # draws x distances x features
+RANDOM_POINTS = 2**21  # draws x distances x features
+VECTOR_POINTS = 2**22  # distances x features
 SMOOTH_POINTS = 512  # of a curve that does not oscillate
 
 
@@ -34,9 +34,10 @@ class Draws(NamedTuple):
 
 
 class Dots(NamedTuple):
-    """PE(p)·PE(p + k)/√d for a few p: [P, L], NaN where undefined."""
+    """PE(p)·PE(p + k)/√d for a few p at some distances: [P, K], NaN where undefined."""
 
     positions: tuple[int, ...]
+    distances: Array
     scores: Array
 
 
@@ -73,7 +74,7 @@ def _smooth(seq_len: int) -> Tensor:
     """Distances that are enough for a smooth curve: all near ones, then every few."""
     step = max(1, seq_len // SMOOTH_POINTS)
     near = torch.arange(min(seq_len, 64))
-    return torch.cat([near, torch.arange(64, seq_len, step)]).to(torch.float64)
+    return torch.cat([near, torch.arange(64, max(64, seq_len), step)]).to(torch.float64)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
@@ -94,7 +95,7 @@ def rotating(spec: Spec) -> Tensor:
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
 def bound(spec: Spec, seq_len: int) -> tuple[Array, Array]:
     """Distances, and RoFormer's bound there for the pairs that rotate, relative to distance 0."""
-    inv_freq, distances = rotating(spec), _smooth(seq_len)
+    inv_freq, distances = rotating(spec), torch.arange(seq_len, dtype=torch.float64)
     values = _split(distances, len(inv_freq), lambda part: analysis.roformer_bound(inv_freq, part))
     return frozen(distances), frozen(values / values[0])
 
@@ -117,12 +118,13 @@ def dots(spec: Spec, seq_len: int) -> Dots:
     assert isinstance(made, VectorEncoding)
     rows = min(seq_len, analysis.defined_length(made) or seq_len)
     positions = tuple(sorted({max(1, rows // 32), max(1, rows // 8), rows // 2}))
-    distances, width = torch.arange(seq_len, dtype=torch.float64), int(getattr(spec, "d_model", MODEL_DIM))
+    width = int(getattr(spec, "d_model", MODEL_DIM))
+    distances = torch.arange(0, seq_len, -(-seq_len * width // VECTOR_POINTS), dtype=torch.float64)
     scores = [
         _split(distances, width, lambda part, p=p: analysis.dot_against_distance(made, part, float(p)))  # type: ignore[misc]
         for p in positions
     ]
-    return Dots(positions, frozen(torch.stack(scores) / width**0.5))
+    return Dots(positions, frozen(distances), frozen(torch.stack(scores) / width**0.5))
 
 
 @st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
@@ -181,7 +183,7 @@ def matrix(spec: Spec, projection: str, head: int, seq_len: int) -> Matrix | Non
     scores[:rows, :rows] = found
     share, residual = analysis.relative_residual(scores)
     spread = scores[scores.isfinite()].std(correction=0)
-    return Matrix(frozen(scores), share, frozen(residual / spread if spread > 0 else residual), spec)
+    return Matrix(frozen(scores), share, frozen(residual / spread if share > 0 else residual), spec)
 
 
 def _one_head(spec: Spec, head: int) -> Spec:
@@ -199,9 +201,3 @@ def _fitting(spec: Spec) -> Spec:
         return record.size.of(spec)
     except SpecError:
         return record.size.of(record.spec)
-
-
-def first_below(values: Array, level: float) -> int | None:
-    """The first index whose value is below the level."""
-    below = np.flatnonzero(values < level)
-    return int(below[0]) if len(below) else None

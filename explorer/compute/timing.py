@@ -60,7 +60,8 @@ class Live:
     def run(self) -> Run | None:
         """What is measured so far; None before the first length is done."""
         records = tuple(r for r in self.job.results if isinstance(r, Record))
-        if not records:
+        measured = any(r.median is not None for r in records)
+        if not records or not (measured or self.job.state == "done"):  # a stopped job knows what it would have skipped
             return None
         found = self.job.results[0]
         assert not isinstance(found, Record)

@@ -19,16 +19,16 @@ from explorer.compute.common import TRAIN_LENGTH, Array
 from explorer.facts import Fact, short
 from explorer.pictures.common import Lines, layer_spec
 from explorer.text import SCHEME_TEXT, Try
-from explorer.views import SAMPLE
+from explorer.views import SAMPLE, AttentionView
 from posenc_core import Spec
-from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.tasks import encode
 
 GUESSES = 8
 LOSS_POINTS = 256  # more tokens than this are averaged in blocks, to stay readable
 BIN = 32  # positions averaged into one point past the training length
-UNIFORM = "spread evenly"
+UNIFORM = "even"  # attention spread evenly over all keys
 CONTINUATION = "·"
+EQUIVARIANT = 1e-4  # relative change of the outputs that rounding may cause
 BLIND_GUESS = math.log(256)
 _SEEN = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"}
 
@@ -186,7 +186,7 @@ def notes(shown: Sequence[Side], shift: int) -> list[str]:
                 f"{room}. Shown at shift 0."
             )
         if length > rows:
-            out.append(f"{side.name} has no position past {rows - 1:,}: tokens from there on are not read (hatched).")
+            out.append(f"{side.name}: no position past {rows - 1:,}, so tokens from there on are not read (hatched).")
     return list(dict.fromkeys(out))
 
 
@@ -197,7 +197,7 @@ def key_numbers(shown: Sequence[Side], read: Reading, shift: int) -> list[Fact]:
     """Three to five numbers: losses, and what shuffling or shifting changes."""
     several = len(shown) > 1
     facts: list[Fact] = []
-    for side in shown:
+    for side in [] if several and read.shuffled and shift else shown:  # two numbers a side are enough
         what = f", {side.name}" if several else ""
         facts.append((f"loss{what}", _nats(side.run.mean_loss),
                       f"mean cost of the next byte; a blind guess among 256 costs {BLIND_GUESS:.2f}"))  # fmt: skip
@@ -208,16 +208,16 @@ def key_numbers(shown: Sequence[Side], read: Reading, shift: int) -> list[Fact]:
             facts.append(("loss as written", _nats(before), "the same bytes in the order they were written"))
         if read.shuffled:
             change = compute.permutation_change(side.fit.spec, read.written)
-            facts.append((f"without a mask{what}", f"outputs move by {_ratio(change)}",
+            facts.append((f"change without mask{what}", _ratio(change),
                           f"without a causal mask: how far each token's output changes when the first "
                           f"{min(side.run.seen, compute.PERMUTED)} tokens are shuffled, relative to the largest; 0 up "
                           "to rounding if positions play no part"))  # fmt: skip
         if side.shift:
             logit, loss = compute.shift_change(side.fit.spec, read.data, side.shift)
-            facts.append((f"logits move{what}", f"{logit:.1e}", f"largest change of a logit when {side.shift:,} is "
-                          "added to all positions"))  # fmt: skip
+            facts.append((f"logits move{what}", _small(logit),
+                          f"largest change of a logit when {side.shift:,} is added to all positions"))  # fmt: skip
             if not several:
-                facts.append(("loss moves", f"{loss:+.4f}", "change of the mean loss in nats, from shift 0"))
+                facts.append(("loss moves", "–" if math.isnan(loss) else f"{loss:+.4f}", "change of the mean loss in nats, from shift 0"))
         elif shift:
             facts.append((f"logits move{what}", "undefined", "the table has no rows there"))
     if not several and len(facts) < 4:
@@ -233,6 +233,10 @@ def _nats(value: float) -> str:
 
 def _ratio(value: float) -> str:
     return f"{100 * value:.0f} %" if value >= 0.005 else f"{value:.0e}"
+
+
+def _small(value: float) -> str:
+    return short(value) if value == 0 or value >= 0.01 else f"{value:.0e}"
 
 
 def _hits(run: Run, data: bytes) -> str:
@@ -285,6 +289,11 @@ def difference_map(maps_shown: Sequence[Heatmap], shown: Sequence[Side]) -> Heat
                    first.guides, undefined_label=_hatched(shown))  # fmt: skip
 
 
+def marked_query(shown: Sequence[Side], query: int) -> int:
+    """The query itself, or for -1 the last token that any side reads."""
+    return query if query >= 0 else max(s.run.seen for s in shown) - 1
+
+
 def map_height(length: int) -> int:
     """Pixels of a large map: enough for one label a row where a screen can hold them."""
     return min(680, max(420, 9 * length + 110)) if length <= 60 else 520
@@ -329,7 +338,14 @@ def _mean(values: Array) -> float:
 
 
 def loss_sentence(shown: Sequence[Side], read: Reading) -> str:
-    """Which token surprised the first side most."""
+    """Which token surprised the first side most; or, shuffled, what the order means to each side."""
+    if read.shuffled:
+        parts = []
+        for side in shown:
+            change = compute.permutation_change(side.fit.spec, read.written)
+            means = "its positions" if change > EQUIVARIANT else "the causal mask alone"
+            parts.append(f"{side.name} knows the order by {means} (without a mask outputs move by {_ratio(change)})")
+        return f"{'; '.join(parts)}."
     loss = shown[0].run.loss
     if not np.isfinite(loss).any():
         return "One token alone has nothing before it that could predict it."
@@ -353,7 +369,12 @@ def guesses(shown: Sequence[Side], read: Reading, query: int) -> Guesses:
     best = [int(b) for b in np.argsort(-np.max(known, axis=0), kind="stable")[:GUESSES]] if known else []
     frame = pd.DataFrame(
         [
-            {"name": byte_name(b), "value": float(row[b]), "series": side.name, "text": f"{row[b]:.2g}"}
+            {
+                "name": byte_name(b),
+                "value": float(row[b]),
+                "series": side.name,
+                "text": f"{row[b]:.2f}" if row[b] >= 0.005 else "<0.01",
+            }
             for b in best
             for side, row in zip(shown, rows, strict=True)
             if row is not None
@@ -383,9 +404,10 @@ def held_out_lines(shown: Sequence[Side]) -> Referenced:
     for side in shown:
         frames.append(_binned(side.name, compute.loss_past_training(side.fit.spec)))
         series.append((side.name, side.colour))
+    several = len({s.fit.spec.scheme for s in shown if s.fit.changed}) > 1
     for side in shown:
-        trained = f"{SCHEME_TEXT[side.fit.spec.scheme].name} as trained"
-        if side.fit.changed and trained not in [n for n, _ in series] and len(series) < 4:
+        trained = f"{SCHEME_TEXT[side.fit.spec.scheme].name} as trained" if several else "as trained"
+        if side.fit.changed and trained not in [n for n, _ in series]:
             name = compute.checkpoint_name(side.fit.spec)
             frames.append(_binned(trained, compute.recorded_loss(name)))
             series.append((trained, curves.NOTE_COLOUR))
@@ -401,8 +423,10 @@ def drift_lines(shown: Sequence[Side], layer: int, head: int, quantity: str) -> 
     frames, series = [_binned(UNIFORM, even)], [(UNIFORM, curves.NOTE_COLOUR)]
     for side in shown:
         entropy, distance = compute.drift(side.fit.spec)
-        frames.append(_binned(side.name, (entropy if quantity == "entropy" else distance)[layer, head]))
-        series.append((side.name, side.colour if len(shown) > 1 else HEAD_COLOURS[head]))
+        alone = len(shown) == 1
+        name = f"layer {layer} head {head}" if alone else side.name
+        frames.append(_binned(name, (entropy if quantity == "entropy" else distance)[layer, head]))
+        series.append((name, HEAD_COLOURS[head] if alone else side.colour))
     frames.append(curves.guide("training length", x=TRAIN_LENGTH))
     title = "entropy (nats)" if quantity == "entropy" else "mean distance (positions)"
     return Referenced(curves.together(*frames), tuple(series), title, (UNIFORM,))
@@ -428,7 +452,7 @@ def drift_sentence(shown: Sequence[Side], layer: int, head: int) -> str:
             parts.append(f"{side.name} entropy {entropy:.2f} → {entropy_end:.2f} nats, "
                          f"distance {distance:,.0f} → {distance_end:,.0f} positions")  # fmt: skip
     when = f"from the training length to {MAX_TOKENS // TRAIN_LENGTH} times it"
-    return f"Layer {layer}, head {head} on held-out text, {when}: {'; '.join(parts)}."
+    return f"Layer {layer}, head {head} on held-out text, {when}: {'; '.join(parts)}. Dashed: attention spread evenly."
 
 
 def held_out_sentence(shown: Sequence[Side]) -> str:
@@ -445,43 +469,58 @@ def held_out_sentence(shown: Sequence[Side]) -> str:
 # ---------------------------------------------------------------- links
 
 
-def map_tries(spec: Spec) -> tuple[Try, ...]:
+def _try(view: AttentionView, label: str, changes: dict[str, str], then: str) -> Try:
+    """A link that keeps what the page shows, but for `changes`; the text is kept by the session."""
+    kept = {n: t for n, t in view.to_query().items() if n not in ("scheme", "text")}
+    return Try(label, kept | changes, then)
+
+
+def map_tries(specs: Sequence[Spec], view: AttentionView) -> tuple[Try, ...]:
     """What to try below the large map."""
-    other = "rope" if spec.scheme == "alibi" else "alibi"
-    return (
-        Try(f"{SCHEME_TEXT[other].name} beside it", {"b_scheme": other},
-            "The same head of both, and their difference."),
-        Try("add 1,000 to all positions", {"shift": "1000"}, _SHIFT_THEN.get(spec.scheme, "Nothing changes.")),
-    )  # fmt: skip
+    first = specs[0]
+    other = "rope" if first.scheme == "alibi" else "alibi"
+    if len(specs) > 1:
+        compare = _try(view, f"{SCHEME_TEXT[first.scheme].name} alone", {"b_scheme": ""}, "One large map.")
+    else:
+        then = "The same head of both, and their difference."
+        compare = _try(view, f"{SCHEME_TEXT[other].name} beside it", {"b_scheme": other}, then)
+    if view.shift:
+        return compare, _try(view, "positions from 0 again", {"shift": "0"}, "As in training.")
+    table = compute.defined(compute.fit(first).spec) is not None
+    then = _SHIFT_THEN.get("learned" if table else first.scheme, "The picture stays: scores see distances only.")
+    return compare, _try(view, "add 1,000 to all positions", {"shift": "1000"}, then)
 
 
 _SHIFT_THEN = {
+    "none": "Nothing changes: positions are not looked at.",
     "sinusoidal": "The loss rises: these vectors were never seen in training.",
-    "integer": "The loss explodes: such large numbers were never seen in training.",
+    "integer": "The loss rises: such large numbers were never seen in training.",
     "learned": "Refused: the table has no such rows.",
 }
 
 
-def shuffle_try(order: str) -> Try:
+def shuffle_try(view: AttentionView) -> Try:
     """The link below the loss curve."""
-    if order == "shuffled":
-        return Try("the written order", {"order": "written"}, "The loss falls back.")
-    return Try("shuffle the tokens", {"order": "shuffled"}, "Does their order matter to it?")
+    if view.order == "shuffled":
+        return _try(view, "the written order", {"order": "written"}, "The loss falls back.")
+    return _try(view, "shuffle the tokens", {"order": "shuffled"}, "Does their order matter to it?")
 
 
-def past_try(spec: Spec) -> Try:
+def past_try(spec: Spec, view: AttentionView) -> Try:
     """The link below the held-out losses."""
     changes: dict[str, dict[str, str]] = {
         "rope": {"base": "500000"},
         "sinusoidal": {"base": "100000"},
-        "alibi": {"slopes": "0,0,0,0", "n_heads": "4"},
+        "alibi": {"n_heads": "4", "slopes": "0,0,0,0"},
         "learned": {"offset": "2"},
     }
-    if spec.scheme == "rope" and "base" in spec.to_query():
-        return Try("linear scaling by 8", {"base": "", "scaling": "linear", "factor": "8"},
-                   "Positions are squeezed into the trained range.")  # fmt: skip
-    if spec.scheme in changes and not (isinstance(spec, AlibiSpec) and spec.slopes):
-        wanted = changes[spec.scheme]
-        label = ", ".join(f"{k.replace('_', ' ')} {_value(v)}" for k, v in wanted.items())
-        return Try(f"{label} under the trained weights", wanted, "A second curve shows the cost of the change.")
-    return Try("RoPE against ALiBi", {"scheme": "rope", "b_scheme": "alibi"}, "One loss climbs, the other stays.")
+    changed = any(name in spec.to_query() for name in changes.get(spec.scheme, ()) if name != "n_heads")
+    if spec.scheme == "rope" and changed:
+        return _try(view, "linear scaling by 8", {"scheme": "rope", "scaling": "linear", "factor": "8"},
+                    "Positions are squeezed into the trained range.")  # fmt: skip
+    if spec.scheme in changes and not changed:
+        wanted = {n: v for n, v in changes[spec.scheme].items() if n != "n_heads"}
+        label = " and ".join(f"{n} {v if ',' in v else _value(v)}" for n, v in wanted.items())
+        return _try(view, f"{label} under the trained weights", changes[spec.scheme],
+                    "A second curve shows what the change costs.")  # fmt: skip
+    return _try(view, "RoPE against ALiBi", {"scheme": "rope", "b_scheme": "alibi"}, "One climbs, the other stays.")

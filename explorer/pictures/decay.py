@@ -11,7 +11,7 @@ import pandas as pd
 
 from explorer.charts import curves, maps
 from explorer.charts.heatmap import Axis, Heatmap
-from explorer.charts.palette import BLACK, BLUE, HEAD_COLOURS, SCHEME_COLOURS, VERMILLION
+from explorer.charts.palette import BLACK, BLUE, HEAD_COLOURS, SCHEME_COLOURS, SKY, VERMILLION
 from explorer.compute import decay as compute
 from explorer.compute.common import TRAIN_LENGTH, Array
 from explorer.facts import Fact, short
@@ -26,6 +26,7 @@ FLOOR = 10.0  # score below which a key is as good as gone: weight 5e-5
 THUMBNAIL = 128  # cells on a side
 RESIDUAL_LIMIT = 2.0  # standard deviations that take the strongest colour
 ROUNDING = 1e-12  # of a share
+FLAT = 1e-9  # scores that differ by less are the same
 Unit = Literal["relative", "score", "weight"]
 TINTS = ("ff", "a6", "66")  # opacity of the curves of one scheme from several positions
 
@@ -54,9 +55,9 @@ def percent(share: float) -> str:
 
 
 def colours(specs: Sequence[Spec]) -> list[str]:
-    """The schemes' colours; the second of two of the same scheme takes another."""
+    """The schemes' colours; the second of two that cannot be told apart takes another."""
     made = [SCHEME_COLOURS[s.scheme] for s in specs]
-    if len(made) > 1 and made[0] == made[1]:
+    if len(set(made)) < len(specs) or set(made) == {BLUE, SKY}:
         made[1] = BLUE if made[0] == VERMILLION else VERMILLION
     return made
 
@@ -82,9 +83,10 @@ def curves_of(spec: Spec, seq_len: int, unit: Unit) -> list[Curve]:
             Curve(f"head {h}", made.distances, np.exp(y) if unit == "weight" else y)
             for h, y in zip(heads, made.scores, strict=True)
         ]
-    x = np.arange(seq_len, dtype=np.float64)
+    x: Array = np.arange(seq_len, dtype=np.float64)
     if spec.hook == "embed":
         dots = compute.dots(spec, seq_len)
+        x = dots.distances
         named = [(f"from p = {p}", y) for p, y in zip(dots.positions, dots.scores, strict=True)]
         named = [("from every p", named[0][1])] if spec.scheme == "sinusoidal" else named
     else:
@@ -112,7 +114,7 @@ def score_lines(specs: Sequence[Spec], names: Sequence[str], seq_len: int, draws
     unit = unit_of(specs, curve)
     rises = any(s.scheme in ("integer", "learned") for s in specs)
     title, domain = {
-        "relative": ("score relative to distance 0", None),
+        "relative": ("score relative to distance 0", (0.0, 1.1) if {s.hook for s in specs} == {"none"} else None),
         "score": ("score minus score at distance 0", (-FLOOR, FLOOR if rises else 0.25)),
         "weight": ("attention weight relative to distance 0", (0.0, 1.03)),
     }[unit]
@@ -145,7 +147,8 @@ def _rotation(spec: Spec, seq_len: int, draws: int) -> _Made:
     random = compute.random(spec, seq_len, draws)
     upper, noise = _bound_name(spec), "random q, k"
     frames = [
-        curves.band(noise, random.distances, random.low, random.high), curves.line(noise, random.distances, random.mean),
+        curves.band(noise, random.distances, random.low, random.high),
+        curves.line(noise, random.distances, random.mean),
         curves.line(upper, x, bound), curves.line(equal.label, equal.x, equal.y),
     ]  # fmt: skip
     return frames, ((equal.label, colour), (upper, colour), (noise, BLACK)), (upper,)
@@ -159,10 +162,10 @@ def _bound_name(spec: Spec) -> str:
 def _compared(specs: Sequence[Spec], names: Sequence[str], seq_len: int, unit: Unit) -> _Made:
     frames, series, dashed = list[pd.DataFrame](), list[tuple[str, str]](), list[str]()
     for spec, name, colour in zip(specs, names, colours(specs), strict=True):
-        frames += [curves.line(name, c.x, c.y, i) for i, c in enumerate(curves_of(spec, seq_len, unit))]
+        frames += [curves.line(name, c.x, c.y, strand=i) for i, c in enumerate(curves_of(spec, seq_len, unit))]
         series.append((name, colour))
         if spec.hook == "rotate" and unit == "relative":
-            upper = f"{name}: {_bound_name(spec)}"
+            upper = f"{_bound_name(spec)}, {name}"
             frames.append(curves.line(upper, *compute.bound(spec, seq_len)))
             series.append((upper, colour))
             dashed.append(upper)
@@ -171,7 +174,9 @@ def _compared(specs: Sequence[Spec], names: Sequence[str], seq_len: int, unit: U
 
 def half_distance(spec: Spec, seq_len: int) -> int | None:
     """The distance at which the (first) curve falls below half of its value at 0; None if it does not."""
-    return compute.first_below(curves_of(spec, seq_len, "relative")[0].y, 0.5)
+    curve = curves_of(spec, seq_len, "relative")[0]
+    below = np.flatnonzero(curve.y < 0.5)
+    return int(curve.x[below[0]]) if len(below) else None
 
 
 def _positions(distance: float | None, seq_len: int) -> str:
@@ -239,7 +244,7 @@ def _rotation_numbers(spec: Spec, seq_len: int, draws: int) -> list[Fact]:
     random, (_, bound) = compute.random(spec, seq_len, draws), compute.bound(spec, seq_len)
     return [
         (f"bound at {seq_len - 1:,}", short(float(bound[-1])), "RoFormer's upper bound there, relative to distance 0"),
-        ("random mean", f"{random.mean.mean():.2f}", f"mean score of {draws} random pairs over all distances, in q·k/√d"),
+        ("random mean", f"{random.mean.mean():.2f}", f"mean q·k/√d of {draws} random pairs over all distances"),
         ("random 80%", f"{random.low.mean():.2f} … {random.high.mean():.2f}",
          "the middle 80% of the random pairs, averaged over all distances; a normal distribution has ±1.28"),
     ]  # fmt: skip
@@ -281,8 +286,10 @@ def matrices(specs: Sequence[Spec], names: Sequence[str], projection: str, head:
     values = [_from_diagonal(m.scores) for m, _, _ in found]
     domain = _domain(values)
     return [
-        replace(maps.scores_map(v, "score minus the diagonal's mean", domain), title=n if len(specs) > 1 else "", value_unit="",
-                undefined_label=undefined_label(s))
+        replace(
+            maps.scores_map(v, "score minus the diagonal's mean", domain), title=n if len(specs) > 1 else "",
+            value_unit="", undefined_label=undefined_label(s),
+        )
         for v, (_, n, s) in zip(values, found, strict=True)
     ]  # fmt: skip
 
@@ -299,8 +306,8 @@ def undefined_label(spec: Spec) -> str:
 
 
 def _domain(values: Sequence[Array]) -> tuple[float, float]:
-    limits = [maps.symmetric(v)[1] for v in values if np.abs(v[np.isfinite(v)]).max(initial=0.0) > 0]
-    high = min(limits, default=1.0)
+    limits = [high for v in values if (high := np.abs(v[np.isfinite(v)]).max(initial=0.0)) > FLAT]
+    high = float(min(limits, default=1.0))
     return -high, high
 
 
@@ -324,7 +331,7 @@ def difference(panels: Sequence[Heatmap]) -> Heatmap | None:
 
 
 def residuals(specs: Sequence[Spec], names: Sequence[str], head: int, seq_len: int) -> list[Heatmap]:
-    """What the distance does not explain, a row a scheme, a column a projection, in standard deviations of the scores."""
+    """What the distance does not explain, in standard deviations: a row a scheme, a column a projection."""
     panels = []
     for spec, name in zip(specs, names, strict=True):
         for projection, words in PROJECTIONS.items():
@@ -344,7 +351,7 @@ def residuals(specs: Sequence[Spec], names: Sequence[str], head: int, seq_len: i
                     (-RESIDUAL_LIMIT, RESIDUAL_LIMIT),
                     title=f"{name}, {title}" if len(specs) > 1 else title,
                     undefined_label=undefined_label(spec),
-                )  # fmt: skip
+                )
             )
     return panels
 
@@ -370,7 +377,7 @@ def shares(specs: Sequence[Spec], names: Sequence[str], head: int, seq_len: int)
         {"name": words, "series": name, "value": 100 * made.share, "text": f"{name} {percent(made.share)}"}
         for projection, words in PROJECTIONS.items()
         for name, (spec, _) in (chosen | rest).items()
-        if (made := compute.matrix(spec, projection, head, seq_len)) is not None
+        if (made := compute.matrix(spec, projection, head if name in chosen else 0, seq_len)) is not None
     ]
     series = tuple((name, colour) for name, (_, colour) in (chosen | rest).items())
     return Shares(pd.DataFrame(rows), series)
@@ -394,8 +401,8 @@ def seen_lines(specs: Sequence[Spec], names: Sequence[str], seq_len: int, draws:
         reach = reaches(spec)
         near, far = int(reach.argmin()), int(reach.argmax())
         return (
-            f"Every head loses score in proportion to the distance: its weight is down to 1/e after {short(reach[near])} "
-            f"positions in head {near} and after {short(reach[far])} in head {far}. Scores below -{FLOOR:g} are as good as gone."
+            f"Every head loses score in proportion to the distance: a weight is down to 1/e after "
+            f"{short(reach[near])} positions in head {near} and after {short(reach[far])} in head {far}."
         )
     if spec.hook == "rotate":
         random = compute.random(spec, seq_len, draws)
@@ -403,9 +410,9 @@ def seen_lines(specs: Sequence[Spec], names: Sequence[str], seq_len: int, draws:
         share = still / compute.head_dim(spec)
         constant = f" The {still} features that do not rotate hold it up by {share:.0%}." if still else ""
         return (
-            f"Equal vectors (q = k) decay: their score {falls}.{constant} Random q and k do not: drawn in units of q·k/√d, "
-            f"their mean stays near 0 at every distance ({random.mean.min():.2f} to {random.mean.max():.2f}), the middle 80% "
-            f"between {random.low.mean():.2f} and {random.high.mean():.2f}. RoPE alone does not make far tokens count less."
+            f"Equal vectors (q = k) decay: their score {falls}.{constant} Random ones do not: q·k/√d stays "
+            f"near 0 on average ({random.mean.min():.2f} to {random.mean.max():.2f}) and within "
+            f"{random.low.mean():.2f} to {random.high.mean():.2f} for 80% of the pairs (shaded), at every distance."
         )
     if spec.scheme == "sinusoidal":
         positions = ", ".join(map(str, compute.dots(spec, seq_len).positions))
@@ -457,7 +464,7 @@ def try_lines(specs: Sequence[Spec], seq_len: int) -> list[Try]:
     """What to change for another large picture, with the number that will change."""
     spec = specs[0]
     if len(specs) > 1:
-        return [Try("without the second scheme", {"b_scheme": ""}, "Its own curves in full.")]
+        return [Try("without the second scheme", {"b_scheme": ""}, "The first one alone, with all its curves.")]
     if spec.scheme == "rope":
         base = "500000" if getattr(spec, "base", 0) != 500_000 else "10000"
         other = spec.replace(base=float(base))
@@ -487,7 +494,7 @@ def seen_matrix(
     read = {
         "identity": "position vectors alone, or equal vectors where they rotate",
         "random": "random W_q and W_k of variance 1/d, one random content everywhere",
-        "trained": f"first layer of the toy model, head {head}, reading the letter “{chr(compute.TOKEN)}” everywhere",
+        "trained": f"first layer of the toy model, head {head}, reading “{chr(compute.TOKEN)}” everywhere",
     }[projection]
     parts = []
     for spec, name in zip(specs, names, strict=True):
@@ -517,7 +524,7 @@ def seen_residuals(specs: Sequence[Spec], names: Sequence[str], head: int, seq_l
         made = [compute.matrix(spec, p, head, seq_len) for p in PROJECTIONS]
         found = [m.share for m in made if m is not None]
         parts.append(
-            f"{name}: nothing but the distance counts, whatever W is (at most {max(found):.0e})"
+            f"{name}: nothing remains but rounding, whatever W is (at most {max(found):.0e} of the variance)"
             if max(found) < ROUNDING
             else f"{name}: {', '.join(percent(s) for s in found)} of the variance depends on where, not on how far"
         )

@@ -97,11 +97,10 @@ def time_lines(part: Shown) -> Lines:
 
 
 def overhead_lines(part: Shown) -> Lines:
-    """Percent over scheme `none` against length; the band is the scheme's own quartiles over the median of none."""
+    """Percent over scheme `none` in the same round against length: median over the rounds, and its quartiles."""
     lines = _lines(
         Shown(part.records, part.specs[1:], part.series[1:]), "layer", "over no position (%)",
-        lambda r: None if r.overhead is None else
-        tuple(percent(r.overhead * x / r.median) for x in (r.median, r.lower, r.upper)),
+        lambda r: None if r.ratio is None else tuple(map(percent, (r.ratio, r.ratio_lower, r.ratio_upper))),
     )  # fmt: skip
     return Lines(curves.together(lines.data, curves.guide("", y=0)), lines.series, lines.y_title)
 
@@ -113,9 +112,9 @@ def memory_lines(part: Shown) -> Lines | None:
     return None if lines.data.empty else lines
 
 
-def percent(overhead: float) -> float:
+def percent(ratio: float) -> float:
     """1.07 times the time is 7 percent more."""
-    return 100 * (overhead - 1)
+    return 100 * (ratio - 1)
 
 
 def _lines(part: Shown, what: str, title: str, values: Any, bands: bool = True) -> Lines:
@@ -145,9 +144,9 @@ def table_bars(part: Shown) -> pd.DataFrame:
 
 
 def decades(values: Iterable[float]) -> list[float]:
-    """Powers of ten around positive values, with room for a bar's shape at the one end and its label at the other."""
+    """Powers of ten from 0.1 or less past the largest value: the start that bars share, and room for a label."""
     logs = np.log10(list(values))
-    low, high = int(np.floor(logs.min() - 0.3)), int(np.ceil(logs.max() + 1))
+    low, high = min(-1, int(np.floor(logs.min() - 0.3))), int(np.ceil(logs.max() + 1))
     return [float(10**n) if n >= 0 else float(f"1e{n}") for n in range(low, high + 1)]
 
 
@@ -177,9 +176,9 @@ def key_numbers(part: Shown) -> list[tuple[str, str, str]]:
     out = [(f"{name}, {at:,} tokens", time_text(record.median), "median of one forward pass of one attention layer")]
     for spec in part.specs[1:3]:
         one = _at(part, spec, "layer", at)
-        if one is not None and one.overhead is not None:
-            out.append((f"{SCHEME_TEXT[spec.scheme].name} over none", f"{percent(one.overhead):+.1f}%",
-                        "its median over that of no position, same run and length"))  # fmt: skip
+        if one is not None and one.ratio is not None:
+            out.append((f"{SCHEME_TEXT[spec.scheme].name} over none", f"{percent(one.ratio):+.1f}%",
+                        "its time over that of no position in the same round, median over the rounds"))  # fmt: skip
     if record.peak_bytes is not None:
         out.append(("peak memory", bytes_text(record.peak_bytes), record.memory_method))
     built, kept = (_at(part, main, what, at) for what in ("tables_built", "tables_cached"))
@@ -217,7 +216,8 @@ def origin(run: Run, part: Shown) -> str:
         ("Recorded on " if run.recorded else "Measured on ") + benchmark.machine_line(dict(run.machine)) + ".",
         f"One causal attention layer of {c['heads']} heads × {c['d_head']}, batch {c['batch']}, {case.dtype} on "
         f"{case.device}; a scheme's own sizes give way to the layer's.",
-        f"Median of {count} passes after warm-up, band = quartiles; the schemes take turns, so noise hits all alike.",
+        f"Median of {count} passes after warm-up, band = quartiles. The schemes take turns in every round, and the "
+        "percentages compare times of one round, so that other load on the machine hits all alike.",
         *(["Memory: " + "; ".join(methods) + "."] if methods else []),
         *(dict.fromkeys(f"{part.name(r.case.spec)}: {r.note}." for r in part.records if r.note)),
     ]
@@ -294,23 +294,18 @@ def absent(name: str, value: str, legal: Sequence[str], reason: str) -> str:
 
 def growth(part: Shown) -> str:
     """One sentence on how the gap between the schemes changes with the length; empty if that cannot be said."""
-    points = [r for r in part.of(part.main, "layer") if r.overhead is not None]
+    points = [r for r in part.of(part.main, "layer") if r.ratio is not None]
     if part.main == NoneSpec() or len(points) < 2:
         return ""
-    texts = []
-    for r in (points[0], points[-1]):
-        assert r.overhead is not None
-        none = _at(part, NoneSpec(), "layer", r.case.length)
-        noise = " (the quartiles overlap, so maybe none)" if none is not None and overlap(r, none) else ""
-        texts.append(f"{percent(r.overhead):+.0f}%{noise} at {r.case.length:,} tokens")
-    return f"{part.name(part.main)} over no position: {texts[0]}, {texts[1]}."
+    first, last = (f"{_percent_text(r)} at {r.case.length:,} tokens" for r in (points[0], points[-1]))
+    return f"{part.name(part.main)} over no position: {first}, {last}."
 
 
-def overlap(a: Record, b: Record) -> bool:
-    """Whether the quartiles of two measured records overlap."""
-    if a.lower is None or a.upper is None or b.lower is None or b.upper is None:
-        return False
-    return a.lower <= b.upper and b.lower <= a.upper
+def _percent_text(record: Record) -> str:
+    if record.ratio is None or record.ratio_lower is None or record.ratio_upper is None:
+        return "unknown"
+    noise = " (within the noise)" if record.ratio_lower <= 1 <= record.ratio_upper else ""
+    return f"{percent(record.ratio):+.0f}%{noise}"
 
 
 def tries(specs: Sequence[Spec], longest: int) -> list[Try]:

@@ -48,6 +48,8 @@ def parse_spec(mapping: Mapping[str, Any]) -> Spec:
             parsed = []
             for index, item in enumerate(value):
                 try:
+                    if isinstance(item, Mapping) and item.get("scheme") == "hybrid":
+                        raise SpecError([Problem("scheme", "hybrid", "any other scheme", "a layer cannot be a hybrid")])
                     parsed.append(item if isinstance(item, Spec) else parse_spec(item))
                 except SpecError as error:
                     problems += [
@@ -99,12 +101,17 @@ def parse_query(texts: Mapping[str, str], default: str = "rope") -> tuple[Spec, 
             return parse_fields(rest), tuple(problems)
         except SpecError as error:
             problems |= dict.fromkeys(error.problems)
-            bad = {p.name.partition(":")[0] for p in error.problems}
+            bad = {p.key for p in error.problems}
             if "scheme" in bad:
                 rest["scheme"] = default
             elif bad & rest.keys():
                 rest = {k: v for k, v in rest.items() if k not in bad}
             else:  # the fault lies in a default that does not go with the other fields
+                dropped = {k: v for k, v in rest.items() if k != "scheme"}
+                problems |= dict.fromkeys(
+                    Problem(k, v, "values that go together", "it does not go with the others")
+                    for k, v in dropped.items()
+                )
                 rest = {"scheme": rest["scheme"]}
 
 

@@ -55,7 +55,9 @@ class AlibiSpec(Spec):
 
     def slope_tensor(self) -> Tensor:
         """float64 [n_heads]."""
-        return torch.tensor(self.slopes, dtype=torch.float64) if self.slopes else alibi_slopes(self.n_heads)
+        return (
+            torch.tensor(self.slopes, dtype=torch.float64, device="cpu") if self.slopes else alibi_slopes(self.n_heads)
+        )
 
     def _cross_checks(self) -> Iterable[Problem]:
         p = self.param("slopes")

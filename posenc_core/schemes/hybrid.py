@@ -13,6 +13,7 @@ from posenc_core.schemes.base import PositionalEncoding
 from posenc_core.spec import Hook, Problem, Spec, SpecError, param
 
 MAX_LAYERS = 128
+MAX_TEXT = 4096
 _ITEM = re.compile(r"\s*(?P<scheme>[a-z_]+)\s*(?:\((?P<fields>[^()]*)\))?\s*(?:\*\s*(?P<times>\d{1,3}))?\s*")
 
 
@@ -24,7 +25,7 @@ class HybridSpec(Spec):
 
     layers: tuple[Spec, ...] = param((), "one scheme a layer, first layer first", max_length=MAX_LAYERS)
 
-    def __init__(self, **data: Any) -> None:
+    def __init__(self, /, **data: Any) -> None:
         super().__init__(**({"layers": default_layers()} | data))
 
     def build(self) -> Hybrid:
@@ -54,27 +55,29 @@ class HybridSpec(Spec):
         """Layers from the notation of `field_text`. Raises SpecError listing every problem."""
         from posenc_core.schemes import parse_fields
 
-        legal, layers, problems, at = cls.param("layers").legal, list[Spec](), list[Problem](), 0
+        p, text = cls.param("layers"), text.strip().rstrip(",")
+        if len(text) > MAX_TEXT:
+            raise SpecError([Problem("layers", text, p.legal, f"longer than {MAX_TEXT:,} characters")])
+        layers, problems, at = list[Spec](), list[Problem](), 0
         while at < len(text):
             item = _ITEM.match(text, at)
             if item is None or (item.end() < len(text) and text[item.end()] != ","):
-                raise SpecError([Problem("layers", text[at:], legal, "cannot be read from here on")])
-            fields: dict[str, str] = {"scheme": item["scheme"]}
-            last = ""
-            for piece in filter(str.strip, (item["fields"] or "").split(",")):
-                key, equals, value = piece.partition("=")
-                last = key.strip() if equals else last
-                if not last:
-                    raise SpecError([Problem("layers", piece, legal, "a parameter is written name=value")])
-                fields[last] = value.strip() if equals else f"{fields[last]},{piece.strip()}"
-            try:
-                layers += [parse_fields(fields)] * int(item["times"] or 1)
-            except SpecError as error:
-                problems += [Problem(f"layers: {item['scheme']}.{p.name}", p.value, p.legal, p.reason)
-                             for p in error.problems]  # fmt: skip
-            if len(layers) > MAX_LAYERS:
-                raise SpecError([Problem("layers", text, legal, f"more than {MAX_LAYERS} layers")])
+                raise SpecError([Problem("layers", text[at:], p.legal, "cannot be read from here on")])
             at = item.end() + 1
+            try:
+                fields = _fields(item["fields"] or "", p.legal)
+                times = int(item["times"] or 1)
+                if not 1 <= times <= MAX_LAYERS - len(layers):
+                    why = "no times" if times < 1 else f"more than {MAX_LAYERS} layers"
+                    raise SpecError([Problem("layers", item[0].strip(), p.legal, why)])
+                layers += [parse_fields(fields | {"scheme": item["scheme"]})] * times
+            except SpecError as error:
+                problems += [
+                    q
+                    if q.key == "layers"
+                    else Problem(f"layers: {item['scheme']}.{q.name}", q.value, q.legal, q.reason, "layers")
+                    for q in error.problems
+                ]
         if problems:
             raise SpecError(problems)
         return tuple(layers)
@@ -89,6 +92,19 @@ class HybridSpec(Spec):
         if late:
             yield Problem("layers", self.field_text("layers"), legal,
                           f"{late[0]} acts before layer 1, so it can only be the first layer's")  # fmt: skip
+
+
+def _fields(text: str, legal: str) -> dict[str, str]:
+    """{"slopes": "0.5,0.25", "n_heads": "2"} from 'slopes=0.5,0.25, n_heads=2'."""
+    fields: dict[str, str] = {}
+    last = ""
+    for piece in filter(str.strip, text.split(",")):
+        key, equals, value = piece.partition("=")
+        last = key.strip() if equals else last
+        if not last or last == "scheme":
+            raise SpecError([Problem("layers", piece, legal, "a parameter is written name=value")])
+        fields[last] = value.strip() if equals else f"{fields[last]},{piece.strip()}"
+    return fields
 
 
 def default_layers() -> tuple[Spec, ...]:

@@ -82,7 +82,8 @@ class Rope(PositionalEncoding):
 
         Kept for the last positions tensor, so that the layers of one forward pass build them once.
         """
-        if torch.compiler.is_compiling() or positions.is_inference():
+        # tables made in inference mode cannot be trained on; positions with a gradient need tables with one
+        if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or positions.requires_grad:
             return cos_sin(positions, self.inv_freq, dtype=dtype, attention_factor=self.attention_factor)
         last = self._last
         if last and last[0]() is positions and last[1:3] == (positions._version, dtype):

@@ -339,7 +339,6 @@ def test_tables_in_inference_mode():
     assert right(rope, outside)
 
 
-@pytest.mark.xfail(strict=True, raises=RuntimeError, reason="tables made in inference_mode are kept for training")
 def test_training_after_inference_mode_with_the_same_positions():
     rope, p = RopeSpec(d_head=8).build(), torch.arange(5)
     with torch.inference_mode():
@@ -349,7 +348,6 @@ def test_training_after_inference_mode_with_the_same_positions():
     assert x.grad is not None
 
 
-@pytest.mark.xfail(strict=True, reason="tables made without a graph are kept for positions that need one")
 def test_gradients_reach_positions_after_no_grad():
     rope, p, x = RopeSpec(d_head=8).build(), torch.arange(5.0, requires_grad=True), torch.ones(1, 1, 5, 8)
     with torch.no_grad():

@@ -205,7 +205,6 @@ def test_unknown_names_are_refused_with_the_known_ones(cls, name):
         assert all(p.name in found[0].legal for p in cls.params())
 
 
-@pytest.mark.xfail(strict=True, raises=TypeError, reason="Spec.__init__ takes `self` by name")
 @schemes
 def test_self_is_an_unknown_name_too(cls):
     with pytest.raises(SpecError, match="self"):
@@ -232,7 +231,7 @@ def test_the_message_names_value_and_range():
     with pytest.raises(SpecError) as caught:
         RopeSpec(d_head=65, rotary_fraction=1.01)
     assert str(caught.value) == (
-        "d_head = 65 is not legal; legal: a whole number from 2 to 1024 in steps of 2\n"
+        "d_head = 65 is not legal; legal: a whole number from 2 to 1,024 in steps of 2\n"
         "rotary_fraction = 1.01 is not legal; legal: a number from 0.01 to 1"
     )
     assert isinstance(caught.value, ValueError)
@@ -256,13 +255,11 @@ def test_a_long_value_is_cut_in_the_message():
     assert len(str(Problem("base", "x" * 100_000, "a number"))) < 120
 
 
-@pytest.mark.xfail(strict=True, reason="repr() of a whole number over 4300 digits raises a bare ValueError")
 def test_a_number_too_long_to_print_is_refused():
     with pytest.raises(SpecError, match="d_head"):
         parse_spec({"scheme": "rope", "d_head": 10**5000})
 
 
-@pytest.mark.xfail(strict=True, raises=RecursionError, reason="parse_spec recurses into nested hybrids first")
 def test_deeply_nested_hybrids_are_refused():
     deep = {"scheme": "rope"}
     for _ in range(3000):
@@ -493,26 +490,22 @@ def test_the_default_scheme_can_be_chosen():
     assert parse_query({}, default="alibi") == (AlibiSpec(), ())
 
 
-@pytest.mark.xfail(strict=True, raises=TypeError, reason="Spec.__init__ takes `self` by name")
 @pytest.mark.parametrize("query", [{"self": "1"}, {"scheme": "hybrid", "layers": "rope(self=1)"}])
 def test_a_query_named_self_does_not_raise(query):
     assert len(parse_query(query)[1]) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="parse_query cuts unknown names at a colon and then drops every field")
 def test_a_name_with_a_colon_costs_no_other_field():
     spec, problems = parse_query({"scheme": "rope", "base": "500000", "utm:source": "mail"})
     assert spec == RopeSpec(base=500_000.0)
     assert [p.name for p in problems] == ["utm:source"]
 
 
-@pytest.mark.xfail(strict=True, raises=TimeoutError, reason="parse_query never returns for a name scheme:…")
 def test_a_name_that_begins_with_scheme_colon_returns():
     with within(2):
         assert parse_query({"scheme:x": "1"})[0] == RopeSpec()
 
 
-@pytest.mark.xfail(strict=True, reason="`scheme` inside a layer's brackets replaces the layer's scheme")
 def test_scheme_is_no_parameter_of_a_layer():
     assert parse_query({"scheme": "hybrid", "layers": "alibi(scheme=rope, base=50), rope"})[1]
 

@@ -47,7 +47,6 @@ def test_the_text_is_english_and_split():
     assert text.digest == hashlib.sha256(train + b"\0" + held_out).hexdigest()
 
 
-@pytest.mark.xfail(strict=True, reason="topics repeat each other's text: 45% of the held-out windows are in train")
 def test_held_out_text_is_never_in_the_training_text():
     text = english()
     train, held_out = (bytes(t.tolist()) for t in (text.train, text.held_out))
