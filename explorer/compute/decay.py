@@ -151,7 +151,6 @@ def model_heads(spec: Spec) -> int:
     return records()[checkpoint_name(spec)].size.n_heads if has_model(spec) else 1
 
 
-@st.cache_resource(max_entries=96, show_spinner=False, hash_funcs=HASHES)
 def matrix(spec: Spec, projection: str, head: int, seq_len: int) -> Matrix | None:
     """One token against itself at positions 0 … min(seq_len, MATRIX) - 1; None if no toy model has the projections.
 
@@ -160,11 +159,16 @@ def matrix(spec: Spec, projection: str, head: int, seq_len: int) -> Matrix | Non
     """
     if projection == "trained" and not has_model(spec):
         return None
+    return _matrix(spec, projection, head, min(seq_len, MATRIX))
+
+
+@st.cache_resource(max_entries=96, show_spinner=False, hash_funcs=HASHES)
+def _matrix(spec: Spec, projection: str, head: int, length: int) -> Matrix:
     if projection == "trained":
         model = checkpoint(checkpoint_name(spec))[0]
         spec = _fitting(spec)
     made = encoding(_one_head(spec, head) if projection != "trained" else spec)
-    positions = torch.arange(min(seq_len, MATRIX))
+    positions = torch.arange(length)
     rows = min(len(positions), analysis.defined_length(made) or len(positions))
     inside = positions[:rows]
     if projection == "trained":

@@ -217,7 +217,8 @@ def key_numbers(shown: Sequence[Side], read: Reading, shift: int) -> list[Fact]:
             facts.append((f"logits move{what}", _small(logit),
                           f"largest change of a logit when {side.shift:,} is added to all positions"))  # fmt: skip
             if not several:
-                facts.append(("loss moves", "–" if math.isnan(loss) else f"{loss:+.4f}", "change of the mean loss in nats, from shift 0"))
+                moved = "–" if math.isnan(loss) else f"{loss:+.4f}"
+                facts.append(("loss moves", moved, "change of the mean loss in nats, from shift 0"))
         elif shift:
             facts.append((f"logits move{what}", "undefined", "the table has no rows there"))
     if not several and len(facts) < 4:

@@ -165,7 +165,7 @@ def _compared(specs: Sequence[Spec], names: Sequence[str], seq_len: int, unit: U
         frames += [curves.line(name, c.x, c.y, strand=i) for i, c in enumerate(curves_of(spec, seq_len, unit))]
         series.append((name, colour))
         if spec.hook == "rotate" and unit == "relative":
-            upper = f"{_bound_name(spec)}, {name}"
+            upper = _bound_name(spec).removeprefix("RoFormer's ") + f", {name}"
             frames.append(curves.line(upper, *compute.bound(spec, seq_len)))
             series.append((upper, colour))
             dashed.append(upper)
@@ -349,7 +349,7 @@ def residuals(specs: Sequence[Spec], names: Sequence[str], head: int, seq_len: i
                     "standard deviations",
                     "diverging",
                     (-RESIDUAL_LIMIT, RESIDUAL_LIMIT),
-                    title=f"{name}, {title}" if len(specs) > 1 else title,
+                    title=f"{title}, {name}" if len(specs) > 1 else title,
                     undefined_label=undefined_label(spec),
                 )
             )
@@ -511,10 +511,14 @@ def try_projection(specs: Sequence[Spec], projection: str, head: int, seq_len: i
     """The other projections, with what becomes of the share."""
     order = list(PROJECTIONS)
     other = order[(order.index(projection) + 1) % len(order)]
-    made = [compute.matrix(specs[0], p, head, seq_len) for p in (projection, other)]
-    before, after = ("unknown" if m is None else percent(m.share) for m in made)
+    pairs = [[compute.matrix(s, p, head, seq_len) for p in (projection, other)] for s in specs]
+    known = [(a.share, b.share) for a, b in pairs if a is not None and b is not None]
+    if not known:
+        return [Try(PROJECTIONS[other], keep | {"projection": other})]
+    largest = max(known, key=lambda k: abs(k[1] - k[0]))
+    before, after = percent(largest[0]), percent(largest[1])
     then = f"Still {after} beyond m - n." if after == before else f"Beyond m - n: {after}, not {before}."
-    return [Try(PROJECTIONS[other], keep | {"projection": other}, "" if None in made else then)]
+    return [Try(PROJECTIONS[other], keep | {"projection": other}, then)]
 
 
 def seen_residuals(specs: Sequence[Spec], names: Sequence[str], head: int, seq_len: int) -> str:

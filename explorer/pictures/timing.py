@@ -255,6 +255,8 @@ def tables_seen(part: Shown) -> str:
     name = part.name(part.main)
     if kept:
         return f"{name} builds its tables once a length and finds them again in every layer after."
+    if part.main.hook == "layers":
+        return "At least one of its layers keeps nothing between two calls, and pays for its part again in every call."
     return f"{name} keeps nothing between two calls: the whole bar is paid again in every call."
 
 

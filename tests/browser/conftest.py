@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +182,24 @@ class App:
         result: str = self.settle().map(name).get_attribute("data-painted")
         return result
 
+    def tip(self, name: str, x: float, y: float) -> dict[str, str]:
+        """Hover a picture at a share of its size; row, column and value of the cell, its lines, whether it is marked."""
+        picture = self.map(name)
+        picture.scroll_into_view_if_needed()
+        box = picture.locator("canvas").first.bounding_box()
+        at = box["x"] + x * box["width"], box["y"] + y * box["height"]
+        self.page.mouse.move(*at)
+        tip = picture.locator(".tip")
+        tip.wait_for()
+        mark = picture.locator(".cell").bounding_box()
+        inside = (
+            mark["x"] - 2 <= at[0] <= mark["x"] + mark["width"] + 2
+            and mark["y"] - 2 <= at[1] <= mark["y"] + mark["height"] + 2
+        )
+        assert inside, "the marked cell is not under the mouse"
+        found = {key: tip.get_attribute(f"data-{key}") for key in ("row", "col", "value")}
+        return found | {"text": tip.inner_text()}
+
     def exceptions(self) -> list[str]:
         """Texts of the boxes that Streamlit draws for an exception."""
         result: list[str] = self.page.locator("[data-testid=stException]").all_inner_texts()
@@ -189,15 +207,12 @@ class App:
 
 
 @pytest.fixture
-def app(browser: Any, server: str, request: pytest.FixtureRequest) -> Iterator[App]:
-    """The app in a clean context; errors of the console, of scripts and of the app fail the test at its end.
+def visit(browser: Any, server: str) -> Iterator[Callable[..., App]]:
+    """visit(**options): the app in a clean context; options are those of a Playwright context, such as color_scheme.
 
-    Indirect parameters are those of a Playwright context, such as color_scheme or viewport.
+    Errors of the console, of scripts and of the app fail the test at its end.
     """
-    options = {"viewport": {"width": 1280, "height": 900}} | dict(getattr(request, "param", {}))
-    context = browser.new_context(accept_downloads=True, **options)
-    context.set_default_timeout(PATIENCE)
-    errors: list[str] = []
+    contexts, apps, errors = list[Any](), list[App](), list[str]()
 
     def of_console(message: Any) -> None:
         # A deep link asks for two files under the page's own path first, which are not there; Streamlit then goes on.
@@ -205,13 +220,26 @@ def app(browser: Any, server: str, request: pytest.FixtureRequest) -> Iterator[A
         if message.type == "error" and not missing:
             errors.append(f"{message.text} {message.location.get('url', '')}")
 
-    page = context.new_page()
-    page.on("console", of_console)
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    made = App(page, server)
-    yield made
+    def new(**options: Any) -> App:
+        context = browser.new_context(accept_downloads=True, **({"viewport": {"width": 1280, "height": 900}} | options))
+        context.set_default_timeout(PATIENCE)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", of_console)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        apps.append(App(page, server))
+        return apps[-1]
+
+    yield new
     try:
-        assert made.exceptions() == []
+        assert [box for made in apps for box in made.exceptions()] == []
         assert errors == []
     finally:
-        context.close()
+        for context in contexts:
+            context.close()
+
+
+@pytest.fixture
+def app(visit: Callable[..., App]) -> App:
+    """The app in one clean context."""
+    return visit()

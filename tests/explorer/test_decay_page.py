@@ -172,7 +172,7 @@ def test_two_ropes_differ_in_colour_and_have_a_dashed_bound_each():
     score = two(ROPE, LONG)
     assert dict(score.series)["RoPE"] == SCHEME_COLOURS["rope"]
     assert dict(score.series)["RoPE (base=500000)"] == VERMILLION
-    assert score.dashed == ("RoFormer's bound, RoPE", "RoFormer's bound, RoPE (base=500000)")
+    assert score.dashed == ("bound, RoPE", "bound, RoPE (base=500000)")
     np.testing.assert_array_equal(only(score, "RoPE")["y"], only(single(ROPE), "equal vectors")["y"])
     np.testing.assert_array_equal(only(score, "RoPE (base=500000)")["y"], only(single(LONG), "equal vectors")["y"])
 
@@ -201,6 +201,13 @@ def test_any_two_schemes_can_be_compared(first, second):
     panels = pictures.matrices(specs, names, "identity", 0, 64)
     assert panels[0].domain == panels[1].domain
     assert pictures.difference(panels).values.shape == (64, 64)
+
+
+def test_the_promise_of_a_projection_is_the_larger_change_of_two_schemes():
+    (t,) = pictures.try_projection([ROPE, SINUSOIDAL], "identity", 0, 64, {})
+    share = compute.matrix(SINUSOIDAL, "random", 0, 64).share
+    assert t.changes == {"projection": "random"}
+    assert t.then == f"Beyond m - n: {100 * share:.3g}%, not 0%."
 
 
 @pytest.mark.parametrize("projection", PROJECTIONS)
@@ -293,22 +300,20 @@ def test_trained_projections_read_the_readers_parameters_where_sizes_allow():
 
 def test_a_scheme_without_a_toy_model_still_has_its_page(monkeypatch):
     monkeypatch.setattr(compute, "records", dict)
-    compute.matrix.clear()
     assert compute.matrix(ROPE, "trained", 0, 32) is None
     assert pictures.matrices([ROPE], ["x"], "trained", 0, 32) == []
     assert "no toy model" in pictures.seen_matrix([ROPE], ["x"], "trained", 0, 32, [])
     assert len(pictures.residuals([ROPE], ["x"], 0, 32)) == 2
     assert pictures.key_numbers([ROPE], 32, 8, 0, "trained")[-1][1] == "no model"
     assert pictures.seen_shares(pictures.shares([ROPE], ["RoPE"], 0, 32).data)
-    compute.matrix.clear()
 
 
 def test_residual_panels_share_one_scale_and_name_their_share():
     panels = pictures.residuals([ROPE, SINUSOIDAL], ["a", "b"], 0, 200)
     assert len({p.domain for p in panels}) == 1
-    assert [p.title.split(",")[0] for p in panels] == ["a"] * 3 + ["b"] * 3
+    assert [p.title.split(", ")[1] for p in panels] == ["a"] * 3 + ["b"] * 3
     share = compute.matrix(SINUSOIDAL, "random", 0, 200).share
-    assert panels[4].title == f"b, random W: {100 * share:.3g}%"
+    assert panels[4].title == f"random W: {100 * share:.3g}%, b"
     assert max(p.rows for p in panels) <= pictures.THUMBNAIL
 
 
