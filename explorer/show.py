@@ -16,6 +16,7 @@ from explorer.heatmap_view import heatmap as draw_heatmap
 from explorer.text import SCHEME_TEXT, Try
 from explorer.widgets import Chosen
 
+FIRST_STAND_IN = 0xE000  # a private character that no name holds
 PAGES = "_pages"  # session key: id -> st.Page, set by the entry file so that links find their page
 
 
@@ -53,12 +54,12 @@ def chart(
     make: Callable[..., alt.TopLevelMixin], data: pd.DataFrame, *, name: str, alt_text: str, **options: Any
 ) -> None:
     """Draw a chart of explorer.charts and offer it as a file. `make` must not look into the data."""
-    st.vega_lite_chart(
-        data,
-        _template(make, f"{make.__module__}.{make.__qualname__}", tuple(data.columns), _frozen(options)),
-        width="stretch",
-        alt=alt_text,
-    )
+    # names of series hold parameters and change with every step: they are put into the template afterwards
+    stands_for = {chr(FIRST_STAND_IN + i): name for i, (name, _) in enumerate(options.get("series", ()))}
+    stand_in = {name: mark for mark, name in stands_for.items()}
+    known = _frozen({k: _renamed(v, stand_in) for k, v in options.items()})
+    template = _template(make, f"{make.__module__}.{make.__qualname__}", tuple(data.columns), known)
+    st.vega_lite_chart(data, _renamed(template, stands_for), width="stretch", alt=alt_text)
     _files(
         name,
         png=lambda: _to_png(make(data, **options)),
@@ -123,6 +124,15 @@ def _to_svg(made: alt.TopLevelMixin) -> str:
 
 def _sized(made: alt.TopLevelMixin) -> dict[str, Any]:
     return {"width": 720, "background": "white"} | made.to_dict()
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """A copy with every text that is a key of `names` replaced, however deep."""
+    if isinstance(value, dict):
+        return {k: _renamed(v, names) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_renamed(v, names) for v in value)
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def _frozen(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -14,6 +14,7 @@ from typing import Any
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from explorer.limits import limited
 from explorer.views import VIEWS, SharedView
 from posenc_core import SCHEMES, Problem, Spec, SpecError, parse_query
 
@@ -108,6 +109,8 @@ def read_link(page: str, query: Mapping[str, list[str]]) -> tuple[dict[str, Any]
             problems += [Problem(B + n, t, "read only beside b_scheme") for n, t in mine.items()]
             continue
         spec, found = parse_query(mine, DEFAULT_SCHEME)
+        spec, over = limited(spec)
+        found += over
         problems += [replace(p, name=prefix + p.name, field=prefix + p.key) for p in found]
         values |= {prefix + n: v for n, v in ({"scheme": spec.scheme} | field_values(spec)).items()}
     legal = ", ".join(["scheme", *sorted(known), *sorted(names)]) + f"; with {B} in front for the second scheme"

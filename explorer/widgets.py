@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from explorer import state
+from explorer import limits, state
 from explorer.text import COMPARISONS, PRESETS, SCHEME_TEXT
 from explorer.views import SharedView
 from posenc_core import SCHEMES, Param, Spec, parse_query
@@ -87,12 +87,14 @@ def _scheme(prefix: str, title: str, options: Sequence[str]) -> Spec | None:
     spec_type = SCHEMES[scheme]
     texts: dict[str, str] = {}
     values: dict[str, Any] = {}
-    for p in spec_type.params():
+    for p in map(limits.shown, spec_type.params()):
         if p.when is not None and values.get(p.when[0]) not in p.when[1]:
             continue
         values[p.name] = param_widget(p, prefix + p.name)
         texts[p.name] = as_text(values[p.name])
     spec, problems = parse_query({"scheme": scheme} | texts)
+    spec, over = limits.limited(spec)
+    problems += over
     for problem in problems:
         shown = spec.field_text(problem.key) if problem.key in texts else "nothing"
         st.error(f"{problem}. Shown instead: {shown}.", icon=":material/error:")

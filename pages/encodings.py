@@ -11,7 +11,8 @@ from explorer.charts.palette import (
     TRAINING_LENGTH_COLOUR,
     VERMILLION,
 )
-from explorer.compute.common import encoding, trained_table
+from explorer.compute.common import trained_table
+from explorer.compute.encodings import key_numbers
 from explorer.pictures import encodings as pictures
 from explorer.pictures.common import layer_spec, names_of
 from explorer.text import ENCODING_SEEN, ENCODING_TRIES
@@ -24,7 +25,7 @@ chosen = widgets.chosen()
 seq_len = chosen.seq_len
 view = widgets.View(EncodingsView)
 show.heading("Encodings", chosen)
-show.numbers(facts.key_numbers(chosen.spec, encoding(chosen.spec), seq_len))
+show.numbers(key_numbers(chosen.spec, seq_len))
 
 controls = st.columns(4)
 with controls[0]:

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from explorer import facts, show, state, widgets
-from explorer.compute.common import encoding
+from explorer import show, state, widgets
+from explorer.compute.encodings import key_numbers
 from explorer.pictures import encodings as pictures
 from explorer.pictures.common import layer_spec, names_of
 from explorer.text import ENCODING_SEEN, INTRODUCTION, SCALING_TEXT, SCHEME_TEXT, STORY, Try
@@ -12,7 +12,7 @@ from posenc_core.schemes.rope import RopeSpec
 chosen = widgets.chosen()
 show.heading("Positional encodings", chosen)
 st.markdown(INTRODUCTION)
-show.numbers(facts.key_numbers(chosen.spec, encoding(chosen.spec), chosen.seq_len))
+show.numbers(key_numbers(chosen.spec, chosen.seq_len))
 specs = [layer_spec(s, 0) for s in chosen.specs]
 large = pictures.same_scale([pictures.encoding_picture(s, chosen.seq_len, "cos", 0, ()) for s in specs])
 for index, (column, name, picture) in enumerate(zip(st.columns(len(specs)), names_of(specs), large, strict=True)):

@@ -29,7 +29,7 @@ def line(
     """
     x, y = np.asarray(x), np.asarray(y)
     low, high = np.broadcast_to(low, x.shape), np.broadcast_to(high, x.shape)
-    return _rows("line", series, x=x, y=y, low=low, high=high).assign(strand=strand)
+    return _rows("line", series, strand, x=x, y=y, low=low, high=high)
 
 
 def band(series: str, x: ArrayLike, low: ArrayLike, high: ArrayLike) -> pd.DataFrame:
@@ -43,12 +43,13 @@ def guide(label: str, *, x: float | None = None, y: float | None = None) -> pd.D
     return _rows(part, label, x=[np.nan if x is None else x], y=[np.nan if y is None else y])
 
 
-def _rows(part: str, series: str, **columns: ArrayLike) -> pd.DataFrame:
+def _rows(part: str, series: str, strand: int = 0, **columns: ArrayLike) -> pd.DataFrame:
     values = {name: np.asarray(value, dtype=np.float64) for name, value in columns.items()}
     n = len(next(iter(values.values())))
     stride = max(1, -(-n // HOVER_POINTS))
-    frame = pd.DataFrame({name: values.get(name, np.full(n, np.nan)) for name in ("x", "y", "low", "high")})
-    return frame.assign(part=part, series=series, strand=0, hover=np.arange(n) % stride == 0)[list(COLUMNS)]
+    numbers = {name: values.get(name, np.full(n, np.nan)) for name in ("x", "y", "low", "high")}
+    names = {"part": part, "series": series, "strand": strand, "hover": np.arange(n) % stride == 0}
+    return pd.DataFrame(numbers | names, columns=COLUMNS)
 
 
 def together(*frames: pd.DataFrame) -> pd.DataFrame:

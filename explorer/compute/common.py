@@ -81,7 +81,7 @@ def checkpoint(name: str) -> tuple[ToyModel, Checkpoint]:
     return model.requires_grad_(False), record
 
 
-@st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
+@st.cache_resource(max_entries=16, show_spinner=False, hash_funcs=HASHES)
 def encoding(spec: Spec) -> PositionalEncoding:
     """The spec's module. A learned table of the toy model's width holds its trained rows, and no others."""
     if isinstance(spec, LearnedSpec):

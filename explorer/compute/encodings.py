@@ -7,6 +7,7 @@ import streamlit as st
 import torch
 from torch import Tensor
 
+from explorer import facts
 from explorer.compute.common import HASHES, MAX_CELLS, Array, encoding, frozen, stride
 from posenc_core import Spec, analysis
 from posenc_core.schemes.base import VectorEncoding
@@ -14,7 +15,7 @@ from posenc_core.schemes.integer import Integer, IntegerSpec
 from posenc_core.schemes.sinusoidal import Sinusoidal, SinusoidalSpec
 
 
-@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
+@st.cache_resource(max_entries=12, show_spinner=False, hash_funcs=HASHES)
 def vectors(spec: Spec, seq_len: int) -> tuple[Array, int]:
     """Position vectors [dimensions, positions], NaN where undefined, and the stride of dimensions."""
     made = encoding(spec)
@@ -24,7 +25,7 @@ def vectors(spec: Spec, seq_len: int) -> tuple[Array, int]:
     return frozen(table[:, ::step].T.contiguous()), step
 
 
-@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
+@st.cache_resource(max_entries=12, show_spinner=False, hash_funcs=HASHES)
 def angles(spec: Spec, seq_len: int) -> Array:
     """Angles mod 2π of every pair, [pairs, positions]."""
     inv_freq = analysis.spectrum(spec)
@@ -80,16 +81,14 @@ def similarity(spec: Spec, seq_len: int) -> tuple[Array, int]:
 
 @st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
 def shift_map(spec: SinusoidalSpec, k: int) -> Array:
-    """M_k of a sinusoidal encoding, [d_model, d_model] of its first 64 dimensions at most."""
-    small = spec if spec.d_model <= 1024 else spec.replace(d_model=1024)
-    return frozen(Sinusoidal(small).shift_map(k))
+    """M_k of a sinusoidal encoding, its first 64 dimensions at most: [to, from]."""
+    return frozen(Sinusoidal(spec).shift_map(k)[:64, :64].clone())
 
 
 @st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
 def integer_faults(spec: IntegerSpec, seq_len: int) -> tuple[Array, Array]:
     """Distance of every position's vector from position 0's, and the gradient norm of a linear probe: [positions]."""
-    small = spec if spec.d_model <= 1024 else spec.replace(d_model=1024)
-    table = analysis.vectors_or_nan(Integer(small), torch.arange(seq_len))
+    table = analysis.vectors_or_nan(Integer(spec), torch.arange(seq_len))
     return frozen((table - table[0]).norm(dim=-1)), frozen(analysis.probe_gradient_norms(table))
 
 
@@ -101,3 +100,9 @@ def closest_pair(spec: Spec, seq_len: int) -> float:
     table = analysis.vectors_or_nan(made, torch.arange(min(seq_len, 1024)))
     table = table[table.isfinite().all(-1)]
     return torch.pdist(table).min().item() if len(table) > 1 else float("nan")
+
+
+@st.cache_resource(max_entries=128, show_spinner=False, hash_funcs=HASHES)
+def key_numbers(spec: Spec, seq_len: int) -> list[facts.Fact]:
+    """The scheme's key numbers."""
+    return facts.key_numbers(spec, encoding(spec), seq_len)

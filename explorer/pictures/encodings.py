@@ -99,7 +99,7 @@ def waves(spec: Spec, seq_len: int, quantity: str, count: int, position: int, se
         lines = [(f"head {i}", bias[i, start:stop]) for i in picked]
         colours, title = (
             [HEAD_COLOURS[n % len(HEAD_COLOURS)] for n in range(len(picked))],
-            f"bias seen from {position} (score)",
+            "bias (score)",
         )
     else:
         return None
@@ -154,9 +154,8 @@ def head_pictures(spec: Spec, seq_len: int) -> list[Heatmap]:
 
 def shift_picture(spec: SinusoidalSpec, k: int) -> Heatmap:
     """The map M_k that shifts every position by k, its first 64 dimensions."""
-    shown = min(spec.d_model, 64)
     return Heatmap(
-        compute.shift_map(spec, k)[:shown, :shown], Axis("from dimension"), Axis("to dimension"), f"M_k, k = {k}",
+        compute.shift_map(spec, k), Axis("from dimension"), Axis("to dimension"), f"M_k, k = {k}",
         palette="diverging", domain=(-1.0, 1.0),
     )  # fmt: skip
 
@@ -189,7 +188,7 @@ def same_scale(pictures: list[Heatmap]) -> list[Heatmap]:
 
 def shift_error(spec: SinusoidalSpec, k: int) -> float:
     """Largest |M_k PE(p) - PE(p + k)| over the first 512 positions."""
-    made = encoding(spec if spec.d_model <= 1024 else spec.replace(d_model=1024))
+    made = encoding(spec)
     assert isinstance(made, Sinusoidal)
     return analysis.shift_map_error(made, k, torch.arange(512))
 
