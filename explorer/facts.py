@@ -38,14 +38,17 @@ def key_numbers(spec: Spec, encoding: PositionalEncoding, seq_len: int) -> list[
             ("gentlest slope", short(slopes.min().item()), "score lost per position in the farthest-sighted head"),
         ]
         if slopes.min() > 0:
-            facts.append(("reach", f"{short(1 / slopes.min().item())} positions",
-                          "distance at which the gentlest head's weight falls to 1/e, all else equal"))  # fmt: skip
+            reach = f"{short(1 / slopes.min().item())} positions"
+            facts.append(("reach", reach, "distance at which the gentlest head's weight falls to 1/e, all else equal"))
+    defined = analysis.defined_length(encoding)
+    facts.append(
+        ("defined for", "every position" if defined is None else f"{defined:,} positions", "how far it has a value")
+    )
     parameters = sum(p.numel() for p in encoding.parameters())
     facts.append(("parameters", f"{parameters:,}", "trained numbers that the scheme adds"))
-    defined = analysis.defined_length(encoding)
-    facts.append(("defined for", "every position" if defined is None else f"{defined:,} positions",
-                  "how far the encoding has a value"))  # fmt: skip
-    return facts[-5:]
+    if len(facts) < 3:
+        facts.append(("hooks", "none", "places where the scheme acts on attention"))
+    return facts[:5]
 
 
 def _spectrum_facts(spec: Spec, seq_len: int) -> list[Fact]:
@@ -56,7 +59,6 @@ def _spectrum_facts(spec: Spec, seq_len: int) -> list[Fact]:
     turning = wavelengths[wavelengths.isfinite()]
     full = int((wavelengths <= seq_len).sum())
     return [
-        ("pairs", f"{len(inv_freq)}", "pairs of features, one frequency each"),
         ("wavelengths", f"{short(turning.min().item())} … {short(turning.max().item())}",
          "positions that the fastest and the slowest pair take for a full turn"),
         ("full turns", f"{full} of {len(inv_freq)} pairs", f"pairs that turn fully within {seq_len:,} positions"),
@@ -67,10 +69,13 @@ def _vector_facts(spec: Spec, encoding: VectorEncoding, seq_len: int) -> list[Fa
     vectors = analysis.vectors_or_nan(encoding, torch.arange(seq_len))
     norms = vectors.norm(dim=-1)
     norms = norms[norms.isfinite()]
-    facts = [("longest vector", short(norms.max().item()), "largest norm of an encoding among the positions shown")]
+    values = vectors[vectors.isfinite()].abs()
+    facts = [("largest value", short(values.max().item()), "largest |value| of an encoding among the positions shown")]
     if isinstance(encoding, Sinusoidal):
         error = analysis.shift_map_error(encoding, 17, torch.arange(min(seq_len, 512)))
         facts.append(("shift error", f"{error:.1e}", "largest |M·PE(p) - PE(p + 17)|: a shift is a linear map"))
+    else:
+        facts.append(("longest vector", short(norms.max().item()), "largest norm among the positions shown"))
     if isinstance(spec, IntegerSpec):
         gradient = analysis.probe_gradient_norms(vectors[vectors.isfinite().all(-1)]).max().item()
         facts.append(("largest gradient", short(gradient), "of a linear probe that reads the encoding"))

@@ -13,7 +13,7 @@ from explorer import state
 from explorer.charts import heatmap as heatmaps
 from explorer.charts.heatmap import Heatmap
 from explorer.heatmap_view import heatmap as draw_heatmap
-from explorer.text import SCHEME_TEXT, Try
+from explorer.text import SCALING_TEXT, SCHEME_TEXT, Try
 from explorer.widgets import Chosen
 
 FIRST_STAND_IN = 0xE000  # a private character that no name holds
@@ -24,8 +24,14 @@ def heading(title: str, chosen: Chosen) -> None:
     """Page title with the scheme's name, and its formula."""
     names = " against ".join(SCHEME_TEXT[s.scheme].name for s in chosen.specs)
     st.markdown(f"## {title}: {names}")
-    for spec in dict.fromkeys(s.scheme for s in chosen.specs):
-        st.latex(SCHEME_TEXT[spec].formula)
+    for column, spec in zip(st.columns(len(chosen.specs)), chosen.specs, strict=True):
+        text = SCHEME_TEXT[spec.scheme]
+        with column:
+            st.latex(text.formula)
+            scaling = getattr(spec, "scaling", "none")
+            formula, source = SCALING_TEXT[scaling]
+            scaled = f" Scaling {scaling}: ${formula}$, {source}." if scaling != "none" else ""
+            st.caption(f"{text.sentence} {text.paper.markdown}.{scaled}")
 
 
 def notice() -> None:

@@ -49,7 +49,8 @@ SCHEME_TEXT: dict[str, SchemeText] = {
     ),
     "sinusoidal": SchemeText(
         "Sinusoidal",
-        r"PE_{p,2i} = \sin\!\frac{p}{\theta^{2i/d}}, \qquad PE_{p,2i+1} = \cos\!\frac{p}{\theta^{2i/d}}",
+        r"\begin{gathered} PE_{p,2i} = \sin\!\left(p\,\theta^{-2i/d}\right) \\ "
+        r"PE_{p,2i+1} = \cos\!\left(p\,\theta^{-2i/d}\right) \end{gathered}",
         "Each position is a set of clock hands, from fast to slow, added to the token once.",
         Paper("Vaswani et al.", 2017, "Attention Is All You Need", "https://arxiv.org/abs/1706.03762"),
     ),
@@ -63,8 +64,9 @@ SCHEME_TEXT: dict[str, SchemeText] = {
     ),
     "rope": SchemeText(
         "RoPE",
-        r"s_{mn} = \frac{(R_m q_m) \cdot (R_n k_n)}{\sqrt{d}} = \frac{q_m \cdot R_{n-m} k_n}{\sqrt{d}}, \qquad "
-        r"\omega_i = \theta^{-2i/d}",
+        r"\begin{gathered} s_{mn} = \frac{(R_m q_m) \cdot (R_n k_n)}{\sqrt{d}} "
+        r"= \frac{q_m \cdot R_{n-m} k_n}{\sqrt{d}} \\[4pt] "
+        r"R_m \text{ turns pair } i \text{ by } m\,\omega_i, \quad \omega_i = \theta^{-2i/d} \end{gathered}",
         "Pairs of query and key features turn with the position, so that a score sees only how far apart they are.",
         Paper(
             "Su et al.", 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding",

@@ -53,29 +53,34 @@ def sidebar() -> Chosen:
     shared = View(SharedView)
     seq_len = shared.field("seq_len")
     second = _scheme(state.B, "Compare with", [NO_SECOND, *SCHEMES])
+    for name, query in COMPARISONS.items():
+        st.button(
+            name, key=f"_compare_{name}", on_click=_apply, args=(query,), type="tertiary", icon=":material/compare:"
+        )
     shared.close()
     assert spec is not None
     return Chosen(spec, second, seq_len)
 
 
 def _presets() -> None:
-    options = PRESETS | COMPARISONS
-
-    def apply() -> None:
+    def picked() -> None:
         name = st.session_state["_preset"]
-        if name is None:
-            return
-        spec, _ = parse_query({k: v for k, v in options[name].items() if not k.startswith(state.B)})
-        state.put(scheme=spec.scheme, **state.field_values(spec))
-        mine = {k.removeprefix(state.B): v for k, v in options[name].items() if k.startswith(state.B)}
-        if mine:
-            other, _ = parse_query(mine)
-            state.put(**{state.B + k: v for k, v in ({"scheme": other.scheme} | state.field_values(other)).items()})
         st.session_state["_preset"] = None
+        if name is not None:
+            _apply(PRESETS[name])
 
     st.selectbox(
-        "Preset", list(options), index=None, key="_preset", on_change=apply, placeholder="Pick one to start from…"
+        "Preset", list(PRESETS), index=None, key="_preset", on_change=picked, placeholder="Pick one to start from…"
     )
+
+
+def _apply(query: Mapping[str, str]) -> None:
+    """Set the scheme, and the second one if the query has one."""
+    for prefix in ("", state.B):
+        mine = {k.removeprefix(prefix): v for k, v in query.items() if k.startswith(state.B) == bool(prefix)}
+        if mine:
+            spec, _ = parse_query(mine)
+            state.put(**{prefix + k: v for k, v in ({"scheme": spec.scheme} | state.field_values(spec)).items()})
 
 
 def _scheme(prefix: str, title: str, options: Sequence[str]) -> Spec | None:

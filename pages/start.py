@@ -6,8 +6,7 @@ from explorer import show, state, widgets
 from explorer.compute.encodings import key_numbers
 from explorer.pictures import encodings as pictures
 from explorer.pictures.common import layer_spec, names_of
-from explorer.text import ENCODING_SEEN, INTRODUCTION, SCALING_TEXT, SCHEME_TEXT, STORY, Try
-from posenc_core.schemes.rope import RopeSpec
+from explorer.text import ENCODING_SEEN, INTRODUCTION, STORY, Try
 
 chosen = widgets.chosen()
 show.heading("Positional encodings", chosen)
@@ -20,21 +19,10 @@ for index, (column, name, picture) in enumerate(zip(st.columns(len(specs)), name
         if len(specs) > 1:
             st.caption(name)
         show.picture(picture, name=f"glance_{index}", alt_text=f"{name} at a glance", height=380)
-text = SCHEME_TEXT[chosen.spec.scheme]
 show.below(
-    f"{text.sentence} {ENCODING_SEEN[specs[0].hook]} {text.paper.markdown}",
-    [
-        Try(
-            "all pictures of this scheme",
-            {},
-            "The same encoding as waves, clock hands and similarity.",
-            page="encodings",
-        )
-    ],
+    ENCODING_SEEN[specs[0].hook],
+    [Try("all pictures of this scheme", {}, "The encoding as waves, clock hands and similarity.", page="encodings")],
 )
-if isinstance(chosen.spec, RopeSpec) and chosen.spec.scaling != "none":
-    formula, source = SCALING_TEXT[chosen.spec.scaling]
-    st.markdown(f"Scaling **{chosen.spec.scaling}**: ${formula}$, {source}.")
 
 st.markdown("### Why each scheme came after the last")
 for first in range(0, len(STORY), 2):
