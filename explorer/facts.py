@@ -15,7 +15,7 @@ Fact = tuple[str, str, str]
 
 
 def short(value: float) -> str:
-    """A number with four digits at most: 62,832 or 0.00391."""
+    """A number in few digits: 62,832 or 0.00391."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
@@ -74,7 +74,7 @@ def _vector_facts(spec: Spec, encoding: VectorEncoding, seq_len: int) -> list[Fa
     if isinstance(encoding, Sinusoidal):
         error = analysis.shift_map_error(encoding, 17, torch.arange(min(seq_len, 512)))
         facts.append(("shift error", f"{error:.1e}", "largest |M·PE(p) - PE(p + 17)|: a shift is a linear map"))
-    else:
+    elif not isinstance(spec, IntegerSpec):  # there the gradient below is the same number
         facts.append(("longest vector", short(norms.max().item()), "largest norm among the positions shown"))
     if isinstance(spec, IntegerSpec):
         gradient = analysis.probe_gradient_norms(vectors[vectors.isfinite().all(-1)]).max().item()

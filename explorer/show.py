@@ -13,7 +13,7 @@ from explorer import state
 from explorer.charts import heatmap as heatmaps
 from explorer.charts.heatmap import Heatmap
 from explorer.heatmap_view import heatmap as draw_heatmap
-from explorer.text import SCALING_TEXT, SCHEME_TEXT, Try
+from explorer.text import SCALING_TEXT, SCHEME_TEXT, Try, formula_of
 from explorer.widgets import Chosen
 
 FIRST_STAND_IN = 0xE000  # a private character that no name holds
@@ -27,10 +27,9 @@ def heading(title: str, chosen: Chosen) -> None:
     for column, spec in zip(st.columns(len(chosen.specs)), chosen.specs, strict=True):
         text = SCHEME_TEXT[spec.scheme]
         with column:
-            st.latex(text.formula)
+            st.latex(formula_of(spec))
             scaling = getattr(spec, "scaling", "none")
-            formula, source = SCALING_TEXT[scaling]
-            scaled = f" Scaling {scaling}: ${formula}$, {source}." if scaling != "none" else ""
+            scaled = f" Scaling: {SCALING_TEXT[scaling][1]}." if scaling != "none" else ""
             st.caption(f"{text.sentence} {text.paper.markdown}.{scaled}")
 
 

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from posenc_core import Spec
+from posenc_core.schemes.alibi import AlibiSpec
+from posenc_core.schemes.integer import IntegerSpec
+from posenc_core.schemes.rope import RopeSpec
+from posenc_core.schemes.sinusoidal import SinusoidalSpec
+
 
 @dataclass(frozen=True)
 class Paper:
@@ -44,7 +50,8 @@ SCHEME_TEXT: dict[str, SchemeText] = {
     "integer": SchemeText(
         "Integer positions",
         r"x_p \leftarrow x_p + p, \qquad x_p + \tfrac{p}{L-1}, \qquad x_p + e_p",
-        "The index itself is added to the token: simple, and wrong in three ways that the pictures show.",
+        "The index itself is added to the token: simple, and wrong in three ways that the pictures show. "
+        "Nobody's proposal; the waves came instead, in",
         Paper("Vaswani et al.", 2017, "Attention Is All You Need", "https://arxiv.org/abs/1706.03762"),
     ),
     "sinusoidal": SchemeText(
@@ -135,13 +142,14 @@ INTRODUCTION = (
     "Attention by itself does not know the order of its tokens; a positional encoding tells it. "
     "Pick a scheme and its parameters on the left and see what it gives to each position, how scores fall with "
     "distance, what a trained model makes of it, and what it costs. "
-    "Every state of every page is a link that can be shared, and every number is computed on the spot."
+    "What is chosen is in the address, so every picture is a link; every number is computed, here or in a recorded run "
+    "that says so."
 )
 
 STORY: tuple[Step, ...] = (
     Step(
         "Attention sees a set",
-        "Without positions, shuffling the tokens only shuffles the output.",
+        "Without positions and without a mask, shuffling the tokens only shuffles the output.",
         "Shuffle a text under NoPE", "attention", {"scheme": "none", "order": "shuffled"},
     ),
     Step(
@@ -210,36 +218,85 @@ ENCODING_SEEN: dict[str, str] = {
     "none": "Nothing is added anywhere: every position looks the same to attention.",
     "embed": "Each column is the vector that is added to the token at that position.",
     "rotate": "Each row is one pair of features turning: fast at the top, slow at the bottom.",
-    "bias": "Each row is a query: the farther back the key, the more is taken off its score.",
+    "bias": "Each row is a query: the darker a key, the more is taken off its score.",
 }
 
+# Each sets the scheme, so that its other parameters are the defaults and what the sentence promises happens.
 ENCODING_TRIES: dict[str, tuple[Try, ...]] = {
     "none": (Try("give the positions a rotation", {"scheme": "rope"}, "Rows of waves appear, one for each pair."),),
     "integer": (
-        Try("one-hot positions", {"variant": "one_hot", "seq_len": "256"}, "One bright diagonal, and nothing past it."),
-        Try("normalized positions", {"variant": "normalized"}, "Values shrink to between 0 and 1 within the table."),
+        Try(
+            "one-hot positions", {"scheme": "integer", "variant": "one_hot", "seq_len": "256"},
+            "One diagonal, and nothing past the table.",
+        ),
+        Try(
+            "normalized positions", {"scheme": "integer", "variant": "normalized", "seq_len": "128"},
+            "All values lie between 0 and 1.",
+        ),
     ),
     "sinusoidal": (
-        Try("a base of 100", {"base": "100"}, "The slow half wakes up: all dimensions turn within the picture."),
-        Try("the concatenated order", {"layout": "concatenated"}, "Sines move to the top half, cosines to the bottom."),
+        Try("a base of 100", {"scheme": "sinusoidal", "base": "100"}, "The slow half wakes up: more dimensions turn."),
+        Try(
+            "the concatenated order", {"scheme": "sinusoidal", "layout": "concatenated"},
+            "Sines move to the top half, cosines to the bottom.",
+        ),
     ),
     "learned": (
-        Try("twice the table's length", {"seq_len": "256"}, "The right half is hatched: no row was ever trained."),
-        Try("RoBERTa's offset of 2", {"offset": "2"}, "Everything moves two positions to the left."),
+        Try(
+            "twice the table's length", {"scheme": "learned", "seq_len": "256"},
+            "The right half is hatched: no row was ever trained.",
+        ),
+        Try(
+            "RoBERTa's offset of 2", {"scheme": "learned", "offset": "2", "seq_len": "128"},
+            "Everything moves two positions to the left, and the last two have no row.",
+        ),
     ),
     "rope": (
-        Try("base 500,000", {"base": "500000"}, "The slow pairs nearly stop: more of the picture keeps one colour."),
-        Try("rotate a quarter of the head", {"rotary_fraction": "0.25"}, "A quarter of the pairs is left."),
+        Try("base 500,000", {"scheme": "rope", "base": "500000"}, "More of the slow pairs hardly move."),
         Try(
-            "p-RoPE, three quarters of the spectrum", {"scaling": "proportional", "rotary_fraction": "0.75"},
+            "rotate a quarter of the head", {"scheme": "rope", "rotary_fraction": "0.25"},
+            "A quarter of the pairs is left.",
+        ),
+        Try(
+            "p-RoPE, three quarters of the spectrum",
+            {"scheme": "rope", "scaling": "proportional", "rotary_fraction": "0.75"},
             "The slowest quarter stands still.",
         ),
     ),
     "alibi": (
-        Try("12 heads", {"n_heads": "12"}, "The last four slopes lie between the first eight."),
-        Try("both directions", {"variant": "symmetric"}, "The hatched half fills with the mirrored penalty."),
+        Try(
+            "12 heads", {"scheme": "alibi", "n_heads": "12"},
+            "The last four slopes start again, steeper than the first: the order is not monotonic.",
+        ),
+        Try(
+            "both directions", {"scheme": "alibi", "variant": "symmetric"},
+            "The hatched half fills with the mirrored penalty.",
+        ),
     ),
     "hybrid": (
-        Try("NoPE every fourth layer", {"layers": "rope*3, none", "layer": "3"}, "Layer 3 has nothing to show."),
+        Try(
+            "NoPE every fourth layer", {"scheme": "hybrid", "layers": "rope*3, none", "layer": "3"},
+            "Layer 3 has nothing to show.",
+        ),
     ),
 }  # fmt: skip
+
+
+def formula_of(spec: Spec) -> str:
+    """The scheme's formula as its parameters have it."""
+    text = SCHEME_TEXT[spec.scheme].formula
+    if isinstance(spec, RopeSpec):
+        used = SCALING_TEXT[spec.scaling][0]
+        return text.replace(
+            r"\omega_i = \theta^{-2i/d}", used.replace("R", str(spec.rotary_dim)) if "R" in used else used
+        )
+    if isinstance(spec, AlibiSpec) and spec.variant == "symmetric":
+        return text.replace("(m - n)", "|m - n|")
+    if isinstance(spec, IntegerSpec):
+        return {"raw": r"x_p + p", "normalized": r"x_p + \tfrac{p}{L-1}", "one_hot": r"x_p + e_p"}[spec.variant]
+    if isinstance(spec, SinusoidalSpec):
+        if spec.endpoint:
+            text = text.replace("-2i/d", "-i/(d/2-1)")
+        if spec.layout == "concatenated":
+            text = text.replace("{p,2i+1}", "{p,i+d/2}").replace("{p,2i}", "{p,i}")
+    return text

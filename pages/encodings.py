@@ -101,12 +101,12 @@ for index, spec in enumerate(specs):
     if clocks is not None:
         with left:
             show.chart(
-                spectrum.clocks, clocks, name=f"clocks_{index}", alt_text="Clock hands of eight pairs",
+                spectrum.clocks, clocks, name=f"clocks_{index}", alt_text="Clock hands of pairs",
                 first_colour=POSITION_COLOUR, second_colour=POSITION_B_COLOUR, rows=int(clocks["row"].max()) + 1,
             )  # fmt: skip
             show.below(
-                f"The hands of eight pairs at positions {position} and {second}: move both by the same amount, and the "
-                "angle between the two hands of a clock stays."
+                f"The hands of {len(clocks)} pairs at positions {position} and {second}: move both by the same "
+                "amount, and the angle between the two hands of a clock stays."
             )
     similar = pictures.similarity_picture(spec, seq_len, guides)
     if similar is not None:
@@ -119,7 +119,10 @@ for index, spec in enumerate(specs):
             heads, name=f"heads_{index}", alt_text="Bias of every head", height=120, columns=8,
             selected=min(head, len(heads) - 1), on_click=lambda panel, x, y: state.put(head=panel),
         )  # fmt: skip
-        show.below("All heads on one scale: from short-sighted to far-sighted. Click one to enlarge it.")
+        show.below(
+            f"{len(heads)} of {pictures.heads_of(spec)} heads on one scale; the steeper, the shorter-sighted. "
+            "Click one to enlarge it."
+        )
     if isinstance(spec, SinusoidalSpec):
         with left:
             shift = pictures.shift_picture(spec, second - position)
@@ -131,7 +134,11 @@ for index, spec in enumerate(specs):
     if spec.hook == "embed":
         with right:
             closest = pictures.closest_pair(spec, seq_len)
-            st.metric("closest two positions", facts.short(closest), help="smallest distance between two vectors")
+            st.metric(
+                "closest two positions",
+                facts.short(closest),
+                help="smallest distance between the vectors of two of the first 1,024 positions shown",
+            )
     if isinstance(spec, IntegerSpec):
         for column, lines in zip(st.columns(2), pictures.integer_faults(spec, seq_len), strict=True):
             with column:

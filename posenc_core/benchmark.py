@@ -230,7 +230,7 @@ def estimated_bytes(case: Case, config: Config) -> int:
     if hooks & {"rotate", "layers"}:
         total += 24 * n * config.d_head
     if "bias" in hooks:
-        total += (16 * config.heads + 24) * n * n  # float64 per head, twice while it is masked
+        total += (12 * config.heads + 24) * n * n  # float32 a head, cast, and once more under the causal mask
     if case.what == "layer":
         total += 4 * d * d * item + 8 * config.batch * n * d * item + 3 * n * n  # 3·n·n: the causal mask in bytes
         if hooks & {"rotate", "layers"}:
@@ -275,7 +275,7 @@ def _refuse(case: Case, config: Config) -> None:
         raise _Skip("this GPU has no bfloat16 arithmetic")
     needed = estimated_bytes(case, config)
     if needed > config.max_bytes:
-        raise _Skip(f"needs about {bytes_text(needed)}, more than the limit of {bytes_text(config.max_bytes)}")
+        raise _Skip(f"needs up to {bytes_text(needed)}, more than the limit of {bytes_text(config.max_bytes)}")
 
 
 def _reason(error: BaseException) -> str:

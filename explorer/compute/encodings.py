@@ -65,17 +65,15 @@ def _bias(spec: Spec, queries: Tensor, keys: Tensor) -> Tensor:
 def similarity(spec: Spec, seq_len: int) -> tuple[Array, int]:
     """How alike positions are, [positions, positions], and the stride of positions.
 
-    Cosine of the vectors; for a rotation the mean cosine over its pairs, which is the score of equal vectors.
+    Cosine of the vectors; for a rotation the score of equal vectors, 1 at distance 0.
     """
     step = int(np.ceil(seq_len / 512))
     positions = torch.arange(0, seq_len, step)
     made = encoding(spec)
     if isinstance(made, VectorEncoding):
         return frozen(analysis.cosine_similarity(analysis.vectors_or_nan(made, positions))), step
-    inv_freq = analysis.spectrum(spec)
-    assert inv_freq is not None
-    distance = positions - positions[0]
-    row = torch.cos(distance[:, None] * inv_freq).mean(-1)
+    row = analysis.equal_scores(made, spec.d_head, positions)[0]  # type: ignore[attr-defined]
+    row = row / row[0]
     return frozen(row[(torch.arange(len(row))[:, None] - torch.arange(len(row))).abs()]), step
 
 

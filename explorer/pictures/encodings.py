@@ -130,7 +130,7 @@ def similarity_picture(spec: Spec, seq_len: int, guides: tuple[Guide, ...]) -> H
     if spec.hook not in ("embed", "rotate"):
         return None
     values, step = compute.similarity(spec, seq_len)
-    title = "cosine similarity" if spec.hook == "embed" else "score of equal vectors"
+    title = "cosine similarity" if spec.hook == "embed" else "score of equal vectors, 1 at distance 0"
     both = guides + tuple(Guide("y", g.value, g.label, g.colour) for g in guides)
     return maps.similarity_map(values, step, title, both)
 

@@ -16,10 +16,11 @@ MAX_HEADS = 256
 
 
 def alibi_slopes(n_heads: int) -> Tensor:
-    """Slopes by the paper's recipe, float64 [n_heads].
+    """Slopes by the authors' recipe, float64 [n_heads].
 
-    For a power of two: 2^(-8/n), 2^(-16/n), … Else the list of the next lower power of two, then every other slope of
-    the next higher one; so they are not monotonic. ValueError for fewer than one head.
+    For a power of two, as in the paper: 2^(-8/n), 2^(-16/n), … Else, as in the authors' code, the list of the next
+    lower power of two, then every other slope of the next higher one; so they are not monotonic. ValueError for fewer
+    than one head.
     """
     if not isinstance(n_heads, int) or isinstance(n_heads, bool) or n_heads < 1:
         raise ValueError(f"n_heads = {n_heads!r} is not legal; legal: a whole number from 1")
@@ -46,7 +47,7 @@ class AlibiSpec(Spec):
         "causal", "causal: keys after the query are forbidden; symmetric: -slope·|i - j| both ways, for encoders"
     )
     slopes: tuple[float, ...] = param(
-        (), "one slope a head; empty: the paper's recipe", ge=0.0, le=64.0, unit="score per position",
+        (), "one slope a head; empty: the authors' recipe", ge=0.0, le=64.0, unit="score per position",
         max_length=MAX_HEADS,
     )  # fmt: skip
 

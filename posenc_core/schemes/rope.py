@@ -25,7 +25,7 @@ class RopeSpec(Spec):
 
     d_head: int = param(64, "features of one head", ge=2, le=1024, step=2, unit="features",
                         ticks=(2, 4, 8, 16, 32, 64, 80, 96, 128, 192, 256, 512))  # fmt: skip
-    base: float = param(10_000.0, "theta: ratio between the highest and the lowest frequency", ge=1.001, le=1e12,
+    base: float = param(10_000.0, "theta: pair i turns by theta^(-2i/R) a position", ge=1.001, le=1e12,
                         ticks=(10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1.3e5, 1.5e5, 2.5e5, 5e5,
                                1e6, 5e6, 8e6, 1e7, 1e8))  # fmt: skip
     layout: Literal["half", "interleaved"] = param(

@@ -21,13 +21,14 @@ class SinusoidalSpec(Spec):
 
     d_model: int = param(128, "width of the token embeddings", ge=2, le=16384, step=2, unit="dimensions",
                          ticks=(2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024))  # fmt: skip
-    base: float = param(10_000.0, "ratio between the longest and the shortest wavelength", ge=1.001, le=1e12,
+    base: float = param(10_000.0, "theta: pair i turns by theta^(-2i/d) a position", ge=1.001, le=1e12,
                         ticks=(10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 5e5, 1e6))  # fmt: skip
     layout: Literal["interleaved", "concatenated"] = param(
         "interleaved", "interleaved: sin and cos alternate (the paper); concatenated: all sines, then all cosines"
     )
     endpoint: bool = param(
-        False, "exponent i/(d/2 - 1) of tensor2tensor, fairseq and Whisper: the longest wavelength is exactly base·2π"
+        False,
+        "exponent i/(d/2 - 1) as in tensor2tensor and Whisper: from 4 dimensions, the longest wavelength is base·2π",
     )
 
     def build(self) -> Sinusoidal:

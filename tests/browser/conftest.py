@@ -23,7 +23,7 @@ FLAGS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 REQUIRED = "POSENC_REQUIRE_BROWSER"  # set to 1: a missing browser fails instead of skipping
-PATIENCE = 60_000  # ms
+PATIENCE = 20_000  # ms
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -151,8 +151,9 @@ class App:
         """Click one of a row of buttons, or pick from a list."""
         widget = self.widget(name)
         if widget.get_by_role("combobox").count():
-            widget.get_by_role("combobox").click()
-            self.page.get_by_role("option", name=option, exact=True).click()
+            box, item = widget.get_by_role("combobox"), self.page.get_by_role("option", name=option, exact=True)
+            box.fill(option)  # opens the list and filters it
+            item.click()
         else:
             widget.get_by_role("radio", name=option, exact=True).or_(
                 widget.get_by_role("button", name=option, exact=True)
@@ -183,7 +184,7 @@ class App:
         return result
 
     def tip(self, name: str, x: float, y: float) -> dict[str, str]:
-        """Hover a picture at a share of its size; row, column and value of the cell, its lines, whether it is marked."""
+        """Hover a picture at a share of its size: row, column and value of the cell, and all that is told."""
         picture = self.map(name)
         picture.scroll_into_view_if_needed()
         box = picture.locator("canvas").first.bounding_box()

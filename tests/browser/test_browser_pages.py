@@ -1,4 +1,4 @@
-"""Every page in a real browser: a picture in light and dark, no overflow on a phone, navigation, history, live pages."""
+"""Every page in a real browser: a picture in light and dark, nothing too wide for a phone, history, live pages."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_a_click_on_a_thumbnail_chooses_the_head(app: Any) -> None:
 
 def test_comparing_shows_both_and_their_difference(app: Any) -> None:
     app.open("encodings")
-    app.choose("_preset", "RoPE base 10,000 against 500,000")
+    app.page.get_by_role("button", name="RoPE base 10,000 against 500,000").click()
     app.wait_for_query(scheme="rope", b_scheme="rope", b_base="500000")
     assert len({app.painted(name) for name in ("encoding_0", "encoding_1", "difference")}) == 3
     for x, y in SPOTS[:4]:
@@ -114,7 +114,7 @@ def test_comparing_shows_both_and_their_difference(app: Any) -> None:
         row, col = int(tip["row"]), int(tip["col"])
         expected = (rope(1e4, 64, [row], [col]) - rope(5e5, 64, [row], [col])).item()
         assert float(tip["value"].removeprefix("≈")) == pytest.approx(expected, abs=2e-4)
-    app.choose("_preset", "RoPE against ALiBi")
+    app.page.get_by_role("button", name="RoPE against ALiBi").click()
     app.wait_for_query(scheme="rope", b_scheme="alibi", b_base="")
     app.painted("heads_1")
     assert app.map("difference").count() == 0
@@ -145,13 +145,11 @@ def test_a_picture_is_saved_as_png_svg_and_csv(app: Any, tmp_path: Path) -> None
     svg = saved(app, 0, "encoding_0", "svg", tmp_path).decode()
     assert svg.startswith("<svg")
     assert "cos of the angle" in svg
-    rows = list(csv.reader(io.StringIO(saved(app, 0, "encoding_0", "csv", tmp_path).decode())))
-    positions = np.array(rows[0][1:], dtype=float)
-    assert positions.tolist() == list(range(32))
-    pairs = np.array([row[0] for row in rows[1:]], dtype=float)
-    assert pairs.tolist() == list(range(8))
-    values = np.array([row[1:] for row in rows[1:]], dtype=float)
-    np.testing.assert_allclose(values, rope(1e4, 16, pairs, positions), atol=1e-6)
+    rows = list(csv.DictReader(io.StringIO(saved(app, 0, "encoding_0", "csv", tmp_path).decode())))
+    values = {(float(row["y"]), float(row["x"])): float(row["value"]) for row in rows}
+    assert sorted(values) == [(pair, position) for pair in range(8) for position in range(32)]
+    for (pair, position), value in values.items():
+        assert value == pytest.approx(rope(1e4, 16, [pair], [position]).item(), abs=1e-9)
 
 
 def test_a_chart_is_saved_as_png_svg_and_csv(app: Any, tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
-from explorer import widgets
+from explorer import limits, widgets
 from explorer.compute.common import MAX_CELLS
 from explorer.text import COMPARISONS, SCHEME_TEXT
 from explorer.views import VIEWS
 from posenc_core import SCHEMES, parse_query
+from posenc_core.spec import number_text
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_BYTES = 2**30  # that opening any link may add to the memory of the process
@@ -139,13 +140,15 @@ def test_a_bad_value_of_a_pages_own_is_told_too(open_app: Any, page: str) -> Non
 
 # ---------------------------------------------------------------- bounds
 
+LIMITS = {name: number_text(most) for name, most in limits.MAXIMA.items()}
 EXTREMES = [
     "scheme=rope&d_head=1024&seq_len=4096",
-    "scheme=sinusoidal&d_model=16384&seq_len=4096",
-    "scheme=integer&d_model=16384&seq_len=4096",
-    "scheme=integer&variant=one_hot&d_model=16384&max_position_embeddings=1048576&seq_len=4096",
+    f"scheme=sinusoidal&d_model={LIMITS['d_model']}&seq_len=4096",
+    f"scheme=integer&variant=one_hot&seq_len=4096&d_model={LIMITS['d_model']}"
+    f"&max_position_embeddings={LIMITS['max_position_embeddings']}",
     "scheme=alibi&n_heads=256&seq_len=4096",
-    "scheme=learned&d_model=16384&max_position_embeddings=1048576&seq_len=4096",
+    f"scheme=learned&seq_len=4096&d_model={LIMITS['d_model']}"
+    f"&max_position_embeddings={LIMITS['max_position_embeddings']}",
     "scheme=hybrid&layers=rope(d_head=1024)*128&seq_len=4096",
 ]
 

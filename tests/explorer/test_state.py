@@ -271,6 +271,21 @@ def test_two_faults_in_one_layer_list_are_both_told() -> None:
     assert {r.used for r in rejected} == {"alibi, rope"}
 
 
+@pytest.mark.parametrize("scheme", ["integer", "sinusoidal", "learned"])
+def test_what_the_library_takes_and_the_app_cannot_hold_is_refused(scheme: str) -> None:
+    for prefix in ("", "b_"):
+        first = {} if not prefix else {"scheme": "rope"}
+        values, rejected = one("encodings", **first, **{prefix + "scheme": scheme, prefix + "d_model": "16384"})
+        assert rejected.problem.name == prefix + "d_model"
+        assert bounds(rejected.problem.legal) == [2, 1024, 2]
+        assert rejected.used == "128"
+        assert values[prefix + "d_model"] == 128
+    values, rejected = one("encodings", scheme="hybrid", layers=f"{scheme}(d_model=16384), rope")
+    assert rejected.problem.name == f"layers: {scheme}.d_model"
+    assert rejected.used == "alibi, rope"
+    assert values["layers"] == "alibi, rope"
+
+
 def test_many_faults_are_all_told_at_once() -> None:
     values, rejected = read(
         "encodings",
