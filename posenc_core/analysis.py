@@ -82,9 +82,10 @@ def random_scores(encoding: PositionalEncoding, d_head: int, distances: Tensor, 
 
 
 def roformer_bound(inv_freq: Tensor, distances: Tensor) -> Tensor:
-    """RoFormer's relative upper bound, mean over j of |S_j| with S_j = Σ_{i<j} e^{i·k·w_i}: float64 [K].
+    """RoFormer's "relative upper bound", mean over j of |S_j| with S_j = Σ_{i<j} e^{i·k·w_i}: float64 [K].
 
-    Su et al. 2021, section 3.4.3 and figure 2 (j = 1 … R/2).
+    Su et al. 2021, section 3.4.3 and figure 2 (j = 1 … R/2). It bounds no score by itself: a score is at most
+    max |h_{i+1} - h_i| · Σ_j |S_j|, where h holds the products of q's and k's pairs.
     """
     angle = distances.to(torch.float64).unsqueeze(-1) * inv_freq
     return torch.polar(torch.ones_like(angle), angle).cumsum(-1).abs().mean(-1)
@@ -100,19 +101,28 @@ class Residual(NamedTuple):
 def relative_residual(scores: Tensor) -> Residual:
     """What remains of scores [L, L] after every diagonal's mean is taken off; entries that are not finite are left out.
 
-    share is 0 for scores that depend on m - n only (and for constant scores), 1 if no diagonal explains anything.
+    share is 0 for scores that depend on m - n only (and for constant scores), about 1 for noise.
     """
     finite = scores.isfinite()
-    length = len(scores)
-    diagonal = torch.arange(length)[:, None] - torch.arange(length) + length - 1
-    total = torch.zeros(2 * length - 1, dtype=torch.float64).index_add(0, diagonal[finite], scores[finite].double())
-    count = torch.zeros_like(total).index_add(0, diagonal[finite], torch.ones_like(scores[finite], dtype=torch.float64))
-    matrix = torch.where(finite, scores - (total / count.clamp(min=1))[diagonal], torch.nan)
-    variance = scores[finite].double().var(correction=0)
-    scale = scores[finite].double().abs().max() if bool(finite.any()) else torch.tensor(0.0)
-    if not bool(finite.any()) or variance <= (1e-12 * scale) ** 2:
+    if not bool(finite.any()):
+        return Residual(0.0, torch.full_like(scores, torch.nan))
+    wide = scores.double()
+    count = _diagonal_sums(finite.double()).clamp(min=1)
+    mean = _diagonal_sums(wide.masked_fill(~finite, 0.0)) / count
+    distance = torch.arange(len(scores))[:, None] - torch.arange(len(scores)) + len(scores) - 1
+    matrix = torch.where(finite, scores - mean[distance], torch.nan)
+    known = wide[finite]
+    variance = known.var(correction=0)
+    if variance <= (1e-12 * known.abs().max()) ** 2:
         return Residual(0.0, matrix)
     return Residual((matrix[finite].double().square().mean() / variance).item(), matrix)
+
+
+def _diagonal_sums(square: Tensor) -> Tensor:
+    """Sums over m - n = -(L - 1) … L - 1: [2L - 1] from [L, L]. Each row is moved by its number, then columns add."""
+    length = len(square)
+    moved = torch.nn.functional.pad(square.flip(-1), (0, length)).flatten()[:-length]
+    return moved.view(length, 2 * length - 1).sum(0)
 
 
 def position_scores(
@@ -150,6 +160,7 @@ def permutation_change(model: ToyModel, tokens: Tensor, order: Tensor) -> float:
 
     Runs tokens [L] and tokens[order] without causal mask at the same positions 0 … L-1 and compares each token's last
     hidden state in both runs: max |f(x[order]) - f(x)[order]| / max |f(x)|. 0 up to rounding without positions.
+    A causal bias stays causal: for ALiBi, give a model with the symmetric variant.
     """
     positions = torch.arange(len(tokens))
     with torch.no_grad():

@@ -22,7 +22,8 @@ from posenc_core.train import loss_by_position
 
 MAX_TOKENS = 1024  # run at once; attention weights grow with the square
 THUMBNAIL = 128  # cells of a thumbnail's side
-LOSS_WINDOWS = 8  # of held-out text, where the parameters are not those recorded
+RECORDED_WINDOWS = 32  # of held-out text, behind the losses that a checkpoint records
+LOSS_WINDOWS = 8  # of held-out text, behind every curve where one has to be computed
 DRIFT_WINDOWS = 1
 PERMUTED = 256  # tokens on which permutation equivariance is measured
 
@@ -51,9 +52,16 @@ def _text(spec: Spec, name: str) -> str:
     return re.sub(r"\b(n_heads|d_head|d_model)=\d+(, )?", "", text).replace("()", "") if name == "layers" else text
 
 
+def has_model(spec: Spec) -> bool:
+    """Whether there are trained weights for the spec: of its scheme, and of every table that it holds."""
+    trained = {r.spec.scheme for r in records().values()}
+    tables = {s.scheme for s in getattr(spec, "layers", ()) if isinstance(s, LearnedSpec)}
+    return {spec.scheme} | tables <= trained
+
+
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
 def fit(spec: Spec) -> Fit:
-    """The spec with a toy model's sizes, and the weights nearest to it."""
+    """The spec with a toy model's sizes, and the weights nearest to it; only where `has_model`."""
     recorded = [r for r in records().values() if r.spec.scheme == spec.scheme]
     try:
         fitted, notes = _fitted(spec, recorded[0].size)
@@ -218,11 +226,18 @@ def permutation(length: int) -> list[int]:
     return torch.randperm(length, generator=torch.Generator().manual_seed(0)).tolist()
 
 
+def unmasked(spec: Spec) -> Spec:
+    """The spec without a causal mask of its own: ALiBi's distances count both ways, in every layer that has them."""
+    if isinstance(spec, HybridSpec):
+        return HybridSpec(layers=tuple(unmasked(s) for s in spec.layers))
+    return spec.replace(variant="symmetric") if isinstance(spec, AlibiSpec) else spec
+
+
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
 def permutation_change(spec: Spec, data: bytes) -> float:
     """How far each token's output moves, relative to the largest, when unmasked attention reads a shuffled text."""
     tokens = _tokens(spec, data)[:PERMUTED]
-    return analysis.permutation_change(model(spec), tokens, torch.tensor(permutation(len(tokens))))
+    return analysis.permutation_change(model(unmasked(spec)), tokens, torch.tensor(permutation(len(tokens))))
 
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
@@ -238,13 +253,25 @@ def recorded_loss(name: str) -> Array:
     return frozen(torch.tensor([np.nan if x is None else x for x in values], dtype=torch.float64))
 
 
+def as_recorded(spec: Spec) -> bool:
+    """Whether a checkpoint records the losses of a fitted spec."""
+    record = records()[checkpoint_name(spec)]
+    return spec == record.spec and len(record.held_out_loss) == MAX_TOKENS
+
+
+def loss_past_training(spec: Spec, count: int) -> Array:
+    """Held-out loss at each of MAX_TOKENS positions, over `count` windows: read where recorded, else computed.
+
+    Texts differ by more than parameters do, so what stands side by side must share its windows.
+    """
+    if count == RECORDED_WINDOWS and as_recorded(spec):
+        return recorded_loss(checkpoint_name(spec))
+    return _computed_loss(spec, count)
+
+
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
-def loss_past_training(spec: Spec) -> Array:
-    """Held-out loss at each of MAX_TOKENS positions: as recorded if nothing is changed, else over LOSS_WINDOWS."""
-    name = checkpoint_name(spec)
-    if spec == records()[name].spec and len(records()[name].held_out_loss) == MAX_TOKENS:
-        return recorded_loss(name)
-    return frozen(loss_by_position(model(spec), english().held_out, MAX_TOKENS, LOSS_WINDOWS))
+def _computed_loss(spec: Spec, count: int) -> Array:
+    return frozen(loss_by_position(model(spec), english().held_out, MAX_TOKENS, count))
 
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)

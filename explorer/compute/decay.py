@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 from typing import NamedTuple
 
 import streamlit as st
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from explorer.compute.common import HASHES, Array, checkpoint, checkpoint_name, encoding, frozen, records
-from posenc_core import Spec, SpecError, analysis
+from posenc_core import PositionalEncoding, Spec, SpecError, analysis
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.base import VectorEncoding
 
@@ -21,6 +22,8 @@ MATRIX = 256  # positions of a score matrix: the first ones
 TOKEN = ord("e")  # whose embedding the trained projections read
 RANDOM_POINTS = 2**21  # draws x distances x features
 VECTOR_POINTS = 2**22  # distances x features
+W_DRAWS = (4, 16)  # random projections behind a share: fewest for wide vectors, most
+W_FEATURES = 2**15  # draws x features of a position vector
 SMOOTH_POINTS = 512  # of a curve that does not oscillate
 
 
@@ -61,6 +64,15 @@ class Matrix(NamedTuple):
     used: Spec
 
 
+class Share(NamedTuple):
+    """How much of the scores' variance more than m - n explains: the median over draws of W, lowest, highest."""
+
+    median: float
+    low: float
+    high: float
+    draws: int
+
+
 def head_dim(spec: Spec) -> int:
     """Features of one head."""
     return int(getattr(spec, "d_head", HEAD_DIM))
@@ -94,7 +106,7 @@ def rotating(spec: Spec) -> Tensor:
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
 def bound(spec: Spec, seq_len: int) -> tuple[Array, Array]:
-    """Distances, and RoFormer's bound there for the pairs that rotate, relative to distance 0."""
+    """Distances, and the factor mean |S_j| of RoFormer's bound for the pairs that rotate, scaled to 1 at distance 0."""
     inv_freq, distances = rotating(spec), torch.arange(seq_len, dtype=torch.float64)
     values = _split(distances, len(inv_freq), lambda part: analysis.roformer_bound(inv_freq, part))
     return frozen(distances), frozen(values / values[0])
@@ -174,11 +186,7 @@ def _matrix(spec: Spec, projection: str, head: int, length: int) -> Matrix:
     if projection == "trained":
         found = analysis.token_position_scores(model, made, TOKEN, inside)[min(head, model.size.n_heads - 1)]
     elif projection == "random":
-        width = int(getattr(spec, "d_model", MODEL_DIM))
-        generator = torch.Generator().manual_seed(0)
-        content = torch.randn(width, generator=generator, dtype=torch.float64)
-        w_q, w_k = torch.randn(2, 1, head_dim(spec), width, generator=generator, dtype=torch.float64) / width**0.5
-        found = analysis.position_scores(made, content, w_q, w_k, inside)[0]
+        found = _drawn_scores(spec, made, inside, torch.Generator().manual_seed(0))
     else:
         width = int(getattr(spec, "d_model", head_dim(spec)))
         content = torch.full((width,), float(spec.hook == "rotate"), dtype=torch.float64)
@@ -186,8 +194,33 @@ def _matrix(spec: Spec, projection: str, head: int, length: int) -> Matrix:
     scores = torch.full((len(positions), len(positions)), torch.nan, dtype=torch.float64)
     scores[:rows, :rows] = found
     share, residual = analysis.relative_residual(scores)
-    spread = scores[scores.isfinite()].std(correction=0)
-    return Matrix(frozen(scores), share, frozen(residual / spread if share > 0 else residual), spec)
+    spread = scores[scores.isfinite()].std(correction=0) if share > 0 else 1.0
+    return Matrix(frozen(scores), share, frozen(residual / spread), spec)
+
+
+def _drawn_scores(spec: Spec, made: PositionalEncoding, positions: Tensor, generator: torch.Generator) -> Tensor:
+    width = int(getattr(spec, "d_model", MODEL_DIM))
+    content = torch.randn(width, generator=generator, dtype=torch.float64)
+    w_q, w_k = torch.randn(2, 1, head_dim(spec), width, generator=generator, dtype=torch.float64) / width**0.5
+    return analysis.position_scores(made, content, w_q, w_k, positions)[0]
+
+
+def share(spec: Spec, projection: str, head: int, seq_len: int) -> Share | None:
+    """The share of `matrix`; for random projections over several draws, of which the matrix shows the first."""
+    if projection == "random":
+        return _drawn_share(spec, head, min(seq_len, MATRIX))
+    made = matrix(spec, projection, head, seq_len)
+    return None if made is None else Share(made.share, made.share, made.share, 1)
+
+
+@st.cache_resource(max_entries=96, show_spinner=False, hash_funcs=HASHES)
+def _drawn_share(spec: Spec, head: int, length: int) -> Share:
+    made, generator = encoding(_one_head(spec, head)), torch.Generator().manual_seed(0)
+    inside = torch.arange(min(length, analysis.defined_length(made) or length))
+    fewest, most = W_DRAWS
+    draws = min(most, max(fewest, W_FEATURES // int(getattr(spec, "d_model", MODEL_DIM))))
+    found = [analysis.relative_residual(_drawn_scores(spec, made, inside, generator)).share for _ in range(draws)]
+    return Share(median(found), min(found), max(found), draws)
 
 
 def _one_head(spec: Spec, head: int) -> Spec:

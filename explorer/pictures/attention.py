@@ -30,6 +30,8 @@ UNIFORM = "even"  # attention spread evenly over all keys
 CONTINUATION = "·"
 EQUIVARIANT = 1e-4  # relative change of the outputs that rounding may cause
 BLIND_GUESS = math.log(256)
+INSIDE = slice(TRAIN_LENGTH // 2, TRAIN_LENGTH)  # positions that stand for the training length
+OUTSIDE = slice(MAX_TOKENS - TRAIN_LENGTH, MAX_TOKENS)  # and for the end of the curves
 _SEEN = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"}
 
 
@@ -153,9 +155,27 @@ def _colours(specs: Sequence[Spec]) -> list[str]:
 
 def _value(text: str) -> str:
     try:
-        return f"{float(text):,.6g}"
+        return f"{float(text):,.10g}"
     except ValueError:
         return text.replace("_", " ") or "the paper's"
+
+
+def has_alibi(spec: Spec) -> bool:
+    """Whether ALiBi acts in any layer."""
+    return any(s.scheme == "alibi" for s in getattr(spec, "layers", (spec,)))
+
+
+def with_model(specs: Sequence[Spec]) -> list[Spec]:
+    """Those that a toy model was trained with."""
+    return [s for s in specs if compute.has_model(s)]
+
+
+def without_model(specs: Sequence[Spec]) -> str:
+    """A sentence on the schemes that no toy model was trained with; empty if all have one."""
+    missing = dict.fromkeys(SCHEME_TEXT[s.scheme].name for s in specs if not compute.has_model(s))
+    return (
+        f"No toy model was trained with {' or '.join(missing)}: no weights that could read a text." if missing else ""
+    )
 
 
 def weights_sentence(fit: Fit) -> str:
@@ -208,8 +228,9 @@ def key_numbers(shown: Sequence[Side], read: Reading, shift: int) -> list[Fact]:
             facts.append(("loss as written", _nats(before), "the same bytes in the order they were written"))
         if read.shuffled:
             change = compute.permutation_change(side.fit.spec, read.written)
+            both_ways = ", and with ALiBi's distances counted both ways" if has_alibi(side.fit.spec) else ""
             facts.append((f"change without mask{what}", _ratio(change),
-                          f"without a causal mask: how far each token's output changes when the first "
+                          f"without a causal mask{both_ways}: how far each token's output changes when the first "
                           f"{min(side.run.seen, compute.PERMUTED)} tokens are shuffled, relative to the largest; 0 up "
                           "to rounding if positions play no part"))  # fmt: skip
         if side.shift:
@@ -399,22 +420,33 @@ def _guess_sentence(shown: Sequence[Side], rows: Sequence[Array | None], read: R
 # ---------------------------------------------------------------- past the training length
 
 
+def loss_windows(shown: Sequence[Side]) -> int:
+    """Held-out windows behind the losses by position: those recorded, or fewer where a curve must be computed."""
+    recorded = all(compute.as_recorded(s.fit.spec) for s in shown)
+    return compute.RECORDED_WINDOWS if recorded else compute.LOSS_WINDOWS
+
+
+def _references(shown: Sequence[Side]) -> list[tuple[str, Spec]]:
+    """(name, spec) of the trained parameters, for every side that runs with others and does not face them already."""
+    faced = [s.fit.spec for s in shown]
+    trained = list(dict.fromkeys(s.fit.record.spec for s in shown if s.fit.changed and s.fit.record.spec not in faced))
+    if len(shown) == 1:
+        return [("as trained", spec) for spec in trained]
+    names = [f"{SCHEME_TEXT[spec.scheme].name} as trained" for spec in trained]
+    if len(set(names)) < len(names):  # two variants of one scheme, each with weights of its own
+        names = [f"{name} ({i + 1})" for i, name in enumerate(names)]
+    return list(zip(names, trained, strict=True))
+
+
 def held_out_lines(shown: Sequence[Side]) -> Referenced:
-    """Held-out loss by position, one line a side, and as recorded where parameters were changed."""
-    frames, series = [], []
-    for side in shown:
-        frames.append(_binned(side.name, compute.loss_past_training(side.fit.spec)))
-        series.append((side.name, side.colour))
-    several = len({s.fit.spec.scheme for s in shown if s.fit.changed}) > 1
-    for side in shown:
-        trained = f"{SCHEME_TEXT[side.fit.spec.scheme].name} as trained" if several else "as trained"
-        if side.fit.changed and trained not in [n for n, _ in series]:
-            name = compute.checkpoint_name(side.fit.spec)
-            frames.append(_binned(trained, compute.recorded_loss(name)))
-            series.append((trained, curves.NOTE_COLOUR))
+    """Held-out loss by position, one line a side, and as trained where parameters were changed: all on one text."""
+    count, references = loss_windows(shown), _references(shown)
+    frames = [_binned(s.name, compute.loss_past_training(s.fit.spec, count)) for s in shown]
+    frames += [_binned(name, compute.loss_past_training(spec, count)) for name, spec in references]
     frames.append(curves.guide("training length", x=TRAIN_LENGTH))
-    recorded = tuple(n for n, _ in series[len(shown) :])
-    return Referenced(curves.together(*frames), tuple(series), "held-out loss (nats)", recorded)
+    series = [(s.name, s.colour) for s in shown] + [(name, curves.NOTE_COLOUR) for name, _ in references]
+    dashed = tuple(name for name, _ in references)
+    return Referenced(curves.together(*frames), tuple(series), "held-out loss (nats)", dashed)
 
 
 def drift_lines(shown: Sequence[Side], layer: int, head: int, quantity: str) -> Referenced:
@@ -438,33 +470,43 @@ def _binned(name: str, values: Array) -> pd.DataFrame:
     return curves.line(name, np.arange(len(bins)) * BIN + (BIN - 1) / 2, [_mean(b) for b in bins])
 
 
+def _stretch(part: slice) -> str:
+    return f"{part.start:,} to {part.stop - 1:,}"
+
+
 def drift_sentence(shown: Sequence[Side], layer: int, head: int) -> str:
     """How the chosen head's attention changes from the end of the training length to the end of the curve."""
     parts = []
     for side in shown:
-        both = [
-            (_mean(q[layer, head, TRAIN_LENGTH // 2 : TRAIN_LENGTH]), _mean(q[layer, head, -TRAIN_LENGTH:]))
-            for q in compute.drift(side.fit.spec)
-        ]
+        both = [(_mean(q[layer, head, INSIDE]), _mean(q[layer, head, OUTSIDE])) for q in compute.drift(side.fit.spec)]
         (entropy, entropy_end), (distance, distance_end) = both
-        if math.isnan(entropy_end):
+        if math.isnan(entropy):
+            parts.append(f"{side.name} has no such positions")
+        elif math.isnan(entropy_end):
             parts.append(f"{side.name} entropy {entropy:.2f} nats, distance {distance:,.0f}, then its table ends")
         else:
             parts.append(f"{side.name} entropy {entropy:.2f} → {entropy_end:.2f} nats, "
                          f"distance {distance:,.0f} → {distance_end:,.0f} positions")  # fmt: skip
-    when = f"from the training length to {MAX_TOKENS // TRAIN_LENGTH} times it"
-    return f"Layer {layer}, head {head} on held-out text, {when}: {'; '.join(parts)}. Dashed: attention spread evenly."
+    return (
+        f"Layer {layer}, head {head}, on one passage of {MAX_TOKENS:,} held-out bytes: mean at positions "
+        f"{_stretch(INSIDE)} → mean at {_stretch(OUTSIDE)}. {'; '.join(parts)}. Dashed: attention spread evenly."
+    )
 
 
 def held_out_sentence(shown: Sequence[Side]) -> str:
-    """Held-out loss at the end of the training length and at the end of the curve."""
-    parts = []
-    for side in shown:
-        loss = compute.loss_past_training(side.fit.spec)
-        inside, last = _mean(loss[TRAIN_LENGTH // 2 : TRAIN_LENGTH]), _mean(loss[-TRAIN_LENGTH:])
-        end = "then its table ends" if math.isnan(last) else f"{last:.2f} at {MAX_TOKENS // TRAIN_LENGTH} times it"
-        parts.append(f"{side.name}: {short(round(inside, 2))} nats at the training length, {end}")
-    return "; ".join(parts) + "."
+    """Held-out loss at the end of the training length and at the end of the curve, of every line in the picture."""
+    count, parts = loss_windows(shown), []
+    for name, spec in [*((s.name, s.fit.spec) for s in shown), *_references(shown)]:
+        loss = compute.loss_past_training(spec, count)
+        inside, last = _mean(loss[INSIDE]), _mean(loss[OUTSIDE])
+        if math.isnan(inside):
+            parts.append(f"{name}: no such positions")
+        else:
+            parts.append(f"{name}: {inside:.2f} → " + ("its table ends" if math.isnan(last) else f"{last:.2f}"))
+    return (
+        f"Loss in nats, the mean of {count} passages of held-out text, at positions {_stretch(INSIDE)} → at "
+        f"{_stretch(OUTSIDE)}. {'; '.join(parts)}."
+    )
 
 
 # ---------------------------------------------------------------- links
@@ -487,9 +529,22 @@ def map_tries(specs: Sequence[Spec], view: AttentionView) -> tuple[Try, ...]:
         compare = _try(view, f"{SCHEME_TEXT[other].name} beside it", {"b_scheme": other}, then)
     if view.shift:
         return compare, _try(view, "positions from 0 again", {"shift": "0"}, "As in training.")
-    table = compute.defined(compute.fit(first).spec) is not None
-    then = _SHIFT_THEN.get("learned" if table else first.scheme, "The picture stays: scores see distances only.")
+    thens = dict(zip(_names([compute.fit(s) for s in specs]), map(_shift_then, specs), strict=True))
+    same = len(set(thens.values())) == 1
+    then = thens.popitem()[1] if same else " ".join(f"{name}: {text}" for name, text in thens.items())
     return compare, _try(view, "add 1,000 to all positions", {"shift": "1000"}, then)
+
+
+def _shift_then(spec: Spec) -> str:
+    """What a shift of all positions does: decided by what is added before the first layer, if anything is."""
+    if compute.defined(compute.fit(spec).spec) is not None:
+        return _SHIFT_THEN["learned"]
+    first = layer_spec(spec, 0)
+    if first.hook == "embed":
+        trained = spec.hook == "embed"  # what a hybrid's loss does depends on the weights it borrows
+        return _SHIFT_THEN[first.scheme] if trained else "The picture changes: the first layer adds other vectors."
+    positionless = all(s.hook == "none" for s in getattr(spec, "layers", (spec,)))
+    return _SHIFT_THEN["none"] if positionless else "The picture stays: scores see distances only."
 
 
 _SHIFT_THEN = {

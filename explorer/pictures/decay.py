@@ -26,7 +26,11 @@ FLOOR = 10.0  # score below which a key is as good as gone: weight 5e-5
 THUMBNAIL = 128  # cells on a side
 RESIDUAL_LIMIT = 2.0  # standard deviations that take the strongest colour
 ROUNDING = 1e-12  # of a share
+DRAWN = f"Random W: median of {compute.W_DRAWS[1]} draws (fewer for wide vectors), lowest to highest."
 FLAT = 1e-9  # scores that differ by less are the same
+NEAR_ZERO = 0.25  # of the standard deviation of a random pair's score, which is 1
+BOUND = "bound factor"
+BOUND_MEANING = "mean |S_j| scaled to 1 at distance 0: the shape of the bound; scores can lie above it"
 Unit = Literal["relative", "score", "weight"]
 TINTS = ("ff", "a6", "66")  # opacity of the curves of one scheme from several positions
 
@@ -52,6 +56,16 @@ class Curve:
 def percent(share: float) -> str:
     """A share of the variance, 0% where it is rounding."""
     return "0%" if share < ROUNDING else f"{100 * share:.3g}%"
+
+
+def percents(share: compute.Share) -> str:
+    """A share of the variance, with the range over the draws where it is one: 86.3% (80–98%)."""
+    shown = percent(share.median)
+    return (
+        shown
+        if percent(share.low) == percent(share.high)
+        else f"{shown} ({100 * share.low:.0f}–{100 * share.high:.0f}%)"
+    )
 
 
 def colours(specs: Sequence[Spec]) -> list[str]:
@@ -156,7 +170,7 @@ def _rotation(spec: Spec, seq_len: int, draws: int) -> _Made:
 
 def _bound_name(spec: Spec) -> str:
     pairs, total = len(compute.rotating(spec)), compute.head_dim(spec) // 2
-    return "RoFormer's bound" + (f" ({pairs} rotating pairs)" if pairs < total else "")
+    return f"RoFormer's {BOUND}" + (f" ({pairs} rotating pairs)" if pairs < total else "")
 
 
 def _compared(specs: Sequence[Spec], names: Sequence[str], seq_len: int, unit: Unit) -> _Made:
@@ -190,12 +204,35 @@ def reaches(spec: AlibiSpec) -> Array:
     return (1 / spec.slope_tensor()).numpy()
 
 
-def start_difference(spec: Spec, seq_len: int) -> float:
-    """The largest difference between the curves from different positions."""
+def _reach(distance: float) -> str:
+    return "never" if np.isinf(distance) else f"{short(distance)} position{'' if distance == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class Ends:
+    """(distance, value) of a curve's lowest and last point."""
+
+    lowest: tuple[int, float]
+    last: tuple[int, float]
+
+
+def _ends(spec: Spec, seq_len: int) -> Ends | None:
+    """Of the (first) curve relative to distance 0; None if it has no value."""
+    curve = curves_of(spec, seq_len, "relative")[0]
+    known = np.flatnonzero(np.isfinite(curve.y))
+    if not len(known):
+        return None
+    low, last = known[curve.y[known].argmin()], known[-1]
+    return Ends((int(curve.x[low]), float(curve.y[low])), (int(curve.x[last]), float(curve.y[last])))
+
+
+def start_difference(spec: Spec, seq_len: int) -> float | None:
+    """The largest difference between the curves from different positions; None if none share a distance."""
     dots = compute.dots(spec, seq_len)
     with np.errstate(divide="ignore", invalid="ignore"):
-        relative = dots.scores / dots.scores[:, :1]
-    return float(np.nanmax(np.ptp(relative[:, np.isfinite(relative).all(0)], axis=0), initial=0.0))
+        relative = dots.scores[:, 1:] / dots.scores[:, :1]
+    shared = relative[:, np.isfinite(relative).all(0)]
+    return float(np.ptp(shared, axis=0).max()) if len(shared) > 1 and shared.size else None
 
 
 # ---------------------------------------------------------------- key numbers
@@ -213,18 +250,19 @@ def key_numbers(specs: Sequence[Spec], seq_len: int, draws: int, head: int, proj
             )
         ]
     (spec,) = specs
-    more = {"rotate": _rotation_numbers, "embed": _vector_numbers, "bias": _bias_numbers}.get(spec.hook)
-    facts = [_first_number(spec, seq_len, head)]
-    if more is not None:
-        facts += more(spec, seq_len, draws)
-    return [*facts, _share_number(spec, projection, head, seq_len)]
+    more = {"rotate": _rotation_numbers, "embed": _vector_numbers, "bias": _bias_numbers}.get(spec.hook, _last_number)
+    return [
+        _first_number(spec, seq_len, head),
+        *more(spec, seq_len, draws),
+        _share_number(spec, projection, head, seq_len),
+    ]
 
 
 def _first_number(spec: Spec, seq_len: int, head: int) -> Fact:
     if isinstance(spec, AlibiSpec):
         head = min(head, spec.n_heads - 1)
         reach = float(reaches(spec)[head])
-        return (f"1/e in head {head}", "never" if np.isinf(reach) else _positions(reach, seq_len),
+        return (f"1/e in head {head}", _reach(reach),
                 "distance at which the weight of a key has fallen to 1/e, all else equal")  # fmt: skip
     what = "PE(p)·PE(p + k)" if spec.hook == "embed" else "the score of equal vectors"
     return ("below half", _positions(half_distance(spec, seq_len), seq_len),
@@ -232,18 +270,19 @@ def _first_number(spec: Spec, seq_len: int, head: int) -> Fact:
 
 
 def _share_number(spec: Spec, projection: str, head: int, seq_len: int) -> Fact:
-    made = compute.matrix(spec, projection, head, seq_len)
-    if made is None:
+    share = compute.share(spec, projection, head, seq_len)
+    if share is None:
         return ("beyond m - n", "no model", "no toy model was trained with this scheme")
-    return ("beyond m - n", percent(made.share),
-            f"share of the scores' variance that the distance does not explain, {PROJECTIONS[projection]}; "
-            f"computed: {made.share:.1e}")  # fmt: skip
+    drawn = f" (median of {share.draws} draws, lowest to highest)" if share.draws > 1 else ""
+    return ("beyond m - n", percents(share),
+            f"share of the scores' variance that the distance does not explain, {PROJECTIONS[projection]}{drawn}; "
+            f"computed: {share.median:.1e}")  # fmt: skip
 
 
 def _rotation_numbers(spec: Spec, seq_len: int, draws: int) -> list[Fact]:
     random, (_, bound) = compute.random(spec, seq_len, draws), compute.bound(spec, seq_len)
     return [
-        (f"bound at {seq_len - 1:,}", short(float(bound[-1])), "RoFormer's upper bound there, relative to distance 0"),
+        (f"{BOUND} at {seq_len - 1:,}", short(float(bound[-1])), f"RoFormer's {BOUND} there, {BOUND_MEANING}"),
         ("random mean", f"{random.mean.mean():.2f}", f"mean q·k/√d of {draws} random pairs over all distances"),
         ("random 80%", f"{random.low.mean():.2f} … {random.high.mean():.2f}",
          "the middle 80% of the random pairs, averaged over all distances; a normal distribution has ±1.28"),
@@ -251,24 +290,28 @@ def _rotation_numbers(spec: Spec, seq_len: int, draws: int) -> list[Fact]:
 
 
 def _vector_numbers(spec: Spec, seq_len: int, draws: int) -> list[Fact]:
-    last = curves_of(spec, seq_len, "relative")[0]
-    defined = np.flatnonzero(np.isfinite(last.y))
-    facts = [("depends on p", f"{start_difference(spec, seq_len):.2g}",
-              "largest difference between the curves from different positions")]  # fmt: skip
-    if len(defined):
-        facts.append((f"at {int(last.x[defined[-1]]):,}", short(float(last.y[defined[-1]])),
-                      "relative score at the farthest distance that has a value"))  # fmt: skip
-    return facts
+    differ = start_difference(spec, seq_len)
+    return [
+        ("depends on p", "–" if differ is None else f"{differ:.2g}",
+         "largest difference between the curves from different positions"),
+        *_last_number(spec, seq_len, draws),
+    ]  # fmt: skip
+
+
+def _last_number(spec: Spec, seq_len: int, draws: int) -> list[Fact]:
+    ends = _ends(spec, seq_len)
+    if ends is None:
+        return []
+    return [(f"at {ends.last[0]:,}", short(ends.last[1]), "relative score at the farthest distance that has a value")]
 
 
 def _bias_numbers(spec: Spec, seq_len: int, draws: int) -> list[Fact]:
     assert isinstance(spec, AlibiSpec)
     reach = reaches(spec)
     return [
-        ("shortest reach", _positions(float(reach.min()), seq_len), "1/e distance of the steepest head"),
-        ("longest reach", "no end" if np.isinf(reach.max()) else _positions(float(reach.max()), seq_len),
-         "1/e distance of the gentlest head"),
-        ("heads that see all", f"{int((reach >= seq_len - 1).sum())} of {len(reach)}",
+        ("shortest reach", _reach(float(reach.min())), "1/e distance of the steepest head"),
+        ("longest reach", _reach(float(reach.max())), "1/e distance of the gentlest head"),
+        ("heads that see all", f"{int((reach > seq_len - 1).sum())} of {len(reach)}",
          f"heads whose weight is still above 1/e at distance {seq_len - 1:,}"),
     ]  # fmt: skip
 
@@ -339,7 +382,9 @@ def residuals(specs: Sequence[Spec], names: Sequence[str], head: int, seq_len: i
             if made is None:
                 continue
             step = -(-len(made.residual) // THUMBNAIL)
-            title = f"{words}: {percent(made.share)}"
+            share = compute.share(spec, projection, head, seq_len)
+            drawn = f" (one of {share.draws})" if share is not None and share.draws > 1 else ""
+            title = f"{words}{drawn}: {percent(made.share)}"
             panels.append(
                 Heatmap(
                     made.residual[::step, ::step],
@@ -374,10 +419,10 @@ def shares(specs: Sequence[Spec], names: Sequence[str], head: int, seq_len: int)
         if made.hook != "layers" and n not in shown
     }
     rows = [
-        {"name": words, "series": name, "value": 100 * made.share, "text": f"{name} {percent(made.share)}"}
+        {"name": words, "series": name, "value": 100 * share.median, "text": f"{name} {percents(share)}"}
         for projection, words in PROJECTIONS.items()
         for name, (spec, _) in (chosen | rest).items()
-        if (made := compute.matrix(spec, projection, head if name in chosen else 0, seq_len)) is not None
+        if (share := compute.share(spec, projection, head if name in chosen else 0, seq_len)) is not None
     ]
     series = tuple((name, colour) for name, (_, colour) in (chosen | rest).items())
     return Shares(pd.DataFrame(rows), series)
@@ -391,62 +436,82 @@ def seen_lines(specs: Sequence[Spec], names: Sequence[str], seq_len: int, draws:
     if len(specs) > 1:
         return _seen_two(specs, names, seq_len, unit_of(specs, curve))
     (spec,) = specs
-    half = half_distance(spec, seq_len) if spec.hook != "bias" else None
-    falls = (
-        f"first falls below half at distance {half:,}"
-        if half is not None
-        else f"stays above half up to {seq_len - 1:,}"
-    )
     if isinstance(spec, AlibiSpec):
-        reach = reaches(spec)
-        near, far = int(reach.argmin()), int(reach.argmax())
-        return (
-            f"Every head loses score in proportion to the distance: a weight is down to 1/e after "
-            f"{short(reach[near])} positions in head {near} and after {short(reach[far])} in head {far}."
-        )
+        return _seen_heads(reaches(spec))
     if spec.hook == "rotate":
-        random = compute.random(spec, seq_len, draws)
-        still = still_features(spec)
-        share = still / compute.head_dim(spec)
-        constant = f" The {still} features that do not rotate hold it up by {share:.0%}." if still else ""
-        return (
-            f"Equal vectors (q = k) decay: their score {falls}.{constant} Random ones do not: q·k/√d stays "
-            f"near 0 on average ({random.mean.min():.2f} to {random.mean.max():.2f}) and within "
-            f"{random.low.mean():.2f} to {random.high.mean():.2f} for 80% of the pairs (shaded), at every distance."
-        )
-    if spec.scheme == "sinusoidal":
-        positions = ", ".join(map(str, compute.dots(spec, seq_len).positions))
-        return (
-            f"PE(p)·PE(p + k) {falls}, and it does not depend on p: from p = {positions} the curves differ by at most "
-            f"{start_difference(spec, seq_len):.0e}."
-        )
+        return _seen_rotation(spec, seq_len, draws)
     if spec.hook == "embed":
-        grows = _grows(spec, seq_len)
-        start = f"from p = {compute.dots(spec, seq_len).positions[0]} the score "
-        return f"The curve depends on where it starts, by up to {short(start_difference(spec, seq_len))}; {start}" + (
-            "grows with the distance: farther tokens score higher." if grows else f"{falls}."
-        )
+        return _seen_vectors(spec, seq_len)
     return "Distance changes nothing: a key scores the same wherever it stands."
+
+
+def _seen_heads(reach: Array) -> str:
+    near, far = int(reach.argmin()), int(reach.argmax())
+    ends = [
+        f"never in head {h}" if np.isinf(reach[h]) else f"after {_reach(float(reach[h]))} in head {h}"
+        for h in dict.fromkeys((near, far))
+    ]
+    falls = "no weight ever falls" if np.isinf(reach[near]) else f"a weight is down to 1/e {' and '.join(ends)}"
+    return f"Every head subtracts its slope times the distance: {falls}."
+
+
+def _falls(spec: Spec, seq_len: int) -> str:
+    """Where the (first) curve falls below half, or how far it does not."""
+    half, ends = half_distance(spec, seq_len), _ends(spec, seq_len)
+    if half is not None:
+        return f"first falls below half at distance {half:,}"
+    return "has no value" if ends is None else f"stays above half up to {ends.last[0]:,}"
+
+
+def _seen_rotation(spec: Spec, seq_len: int, draws: int) -> str:
+    random, ends, still = compute.random(spec, seq_len, draws), _ends(spec, seq_len), still_features(spec)
+    assert ends is not None
+    (low_at, low), (last_at, last) = ends.lowest, ends.last
+    share = still / compute.head_dim(spec)
+    constant = f" The {still} features that do not rotate hold it up by {share:.0%}." if still else ""
+    near = "near 0, " if max(abs(random.mean.min()), abs(random.mean.max())) < NEAR_ZERO else ""
+    width = random.high - random.low
+    return (
+        f"The score of equal vectors (q = k) {_falls(spec, seq_len)}; it is lowest at {low_at:,} ({short(low)}) and "
+        f"{short(last)} at {last_at:,}.{constant} Of {draws} random pairs, q·k/√d averages {random.mean.min():.2f} to "
+        f"{random.mean.max():.2f}, {near}and the middle 80% (shaded) span {random.low.mean():.2f} to "
+        f"{random.high.mean():.2f}, a mean over all distances: {width[0]:.2f} wide at 0, {width[-1]:.2f} at "
+        f"{random.distances[-1]:,.0f}. Dashed: RoFormer's {BOUND}, {BOUND_MEANING}."
+    )
+
+
+def _seen_vectors(spec: Spec, seq_len: int) -> str:
+    differ, positions = start_difference(spec, seq_len), compute.dots(spec, seq_len).positions
+    falls = "grows with the distance: farther tokens score higher" if _grows(spec, seq_len) else _falls(spec, seq_len)
+    if differ is None:
+        return f"From p = {positions[0]}, PE(p)·PE(p + k) {falls}; no other p has values at the same distances."
+    if differ < FLAT:
+        starts = f"from p = {', '.join(map(str, positions))}"
+        same = f"{starts} the curves differ by at most {differ:.0e}" if differ else f"the curves {starts} are the same"
+        return f"PE(p)·PE(p + k) {falls}, and it does not depend on p: {same}."
+    return f"The curve depends on where it starts, by up to {short(differ)}; from p = {positions[0]} the score {falls}."
 
 
 def _grows(spec: Spec, seq_len: int) -> bool:
     y = curves_of(spec, seq_len, "relative")[0].y
     y = y[np.isfinite(y)]
-    return bool((np.diff(y) > 0).all())
+    return len(y) > 1 and bool((np.diff(y) > 0).all())
 
 
 def _seen_two(specs: Sequence[Spec], names: Sequence[str], seq_len: int, unit: Unit) -> str:
     if unit == "relative":
         parts = [f"{n}: {_positions(half_distance(s, seq_len), seq_len)}" for s, n in zip(specs, names, strict=True)]
-        bounds = " Dashed: RoFormer's bound." if any(s.hook == "rotate" for s in specs) else ""
+        rotates = any(s.hook == "rotate" for s in specs)
+        bounds = f" Dashed: RoFormer's {BOUND}, {BOUND_MEANING}." if rotates else ""
         return f"Distance at which the score first falls below half: {'; '.join(parts)}.{bounds}"
     if all(s.hook == "bias" for s in specs):
-        return f"Every line is a head: {_reach_range(specs[0])} against {_reach_range(specs[1])} positions until 1/e."
+        first, second = map(_reach_range, specs)
+        return f"Every line is a head. Distance at which a weight is down to 1/e: {first} against {second}."
     distance = seq_len // 2
     parts = []
     for spec, name in zip(specs, names, strict=True):
         ends = [float(np.interp(distance, c.x, c.y)) for c in curves_of(spec, seq_len, "score")]
-        low, high = short(min(ends)), short(max(ends))
+        low, high = short(min(ends) + 0.0), short(max(ends) + 0.0)  # no minus before a zero
         parts.append(f"{name} {low}" + (f" to {high}" if high != low else ""))
     rotated = " A bias holds for every content, the curve of a rotation only for equal vectors."
     return f"In scores, the unit that both have: at distance {distance:,}, {' and '.join(parts)}." + (
@@ -457,7 +522,10 @@ def _seen_two(specs: Sequence[Spec], names: Sequence[str], seq_len: int, unit: U
 def _reach_range(spec: Spec) -> str:
     assert isinstance(spec, AlibiSpec)
     reach = reaches(spec)
-    return f"{short(float(reach.min()))} to {short(float(reach.max()))}"
+    near, far = float(reach.min()), float(reach.max())
+    if near == far:
+        return _reach(near)
+    return f"{_reach(near)} to never" if np.isinf(far) else f"{short(near)} to {_reach(far)}"
 
 
 def try_lines(specs: Sequence[Spec], seq_len: int) -> list[Try]:
@@ -502,7 +570,12 @@ def seen_matrix(
         if made is None:
             parts.append(f"{name}: no toy model was trained with this scheme")
         else:
-            parts.append(f"{name}: {percent(made.share)} of the variance is not explained by m - n")
+            share = compute.share(spec, projection, head, seq_len)
+            several = share is not None and percents(share) != percent(share.median)
+            drawn = (
+                f" in this draw; median of {share.draws}: {percents(share)}" if share is not None and several else ""
+            )
+            parts.append(f"{name}: {percent(made.share)} of the variance is not explained by m - n{drawn}")
     limit = f" Scores beyond ±{short(panels[0].domain[1])} take the end colour." if clipped(panels) else ""
     return f"One token against itself at {which} {n} positions ({read}). {'; '.join(parts)}.{limit}"
 
@@ -511,8 +584,8 @@ def try_projection(specs: Sequence[Spec], projection: str, head: int, seq_len: i
     """The other projections, with what becomes of the share."""
     order = list(PROJECTIONS)
     other = order[(order.index(projection) + 1) % len(order)]
-    pairs = [[compute.matrix(s, p, head, seq_len) for p in (projection, other)] for s in specs]
-    known = [(a.share, b.share) for a, b in pairs if a is not None and b is not None]
+    pairs = [[compute.share(s, p, head, seq_len) for p in (projection, other)] for s in specs]
+    known = [(a.median, b.median) for a, b in pairs if a is not None and b is not None]
     if not known:
         return [Try(PROJECTIONS[other], keep | {"projection": other})]
     largest = max(known, key=lambda k: abs(k[1] - k[0]))
@@ -525,14 +598,14 @@ def seen_residuals(specs: Sequence[Spec], names: Sequence[str], head: int, seq_l
     """What the residuals show."""
     parts = []
     for spec, name in zip(specs, names, strict=True):
-        made = [compute.matrix(spec, p, head, seq_len) for p in PROJECTIONS]
-        found = [m.share for m in made if m is not None]
+        found = [m for p in PROJECTIONS if (m := compute.share(spec, p, head, seq_len)) is not None]
+        most = max(m.high for m in found)
         parts.append(
-            f"{name}: nothing remains but rounding, whatever W is (at most {max(found):.0e} of the variance)"
-            if max(found) < ROUNDING
-            else f"{name}: {', '.join(percent(s) for s in found)} of the variance depends on where, not on how far"
+            f"{name}: nothing remains but rounding, whatever W is (at most {most:.0e} of the variance)"
+            if most < ROUNDING
+            else f"{name}: {', '.join(map(percents, found))} of the variance depends on where, not on how far"
         )
-    return f"Scores minus the mean of their diagonal, in standard deviations. {'; '.join(parts)}."
+    return f"Scores minus the mean of their diagonal, in standard deviations. {'; '.join(parts)}. {DRAWN}"
 
 
 def seen_shares(data: pd.DataFrame) -> str:
@@ -547,7 +620,8 @@ def seen_shares(data: pd.DataFrame) -> str:
     words = [", ".join("no model" if v is None else percent(v) for v in values) for values in (added, rotated)]
     return (
         f"Added positions go through W_q and W_k with the content and lose their distance: sinusoidal {words[0]} "
-        f"({', '.join(PROJECTIONS.values())}). Rotations come after the projections and keep it: RoPE {words[1]}."
+        f"({', '.join(PROJECTIONS.values())}). Rotations come after the projections and keep it: RoPE {words[1]}. "
+        f"{DRAWN}"
     )
 
 

@@ -23,7 +23,7 @@ FLAGS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 REQUIRED = "POSENC_REQUIRE_BROWSER"  # set to 1: a missing browser fails instead of skipping
-PATIENCE = 20_000  # ms
+PATIENCE = 30_000  # ms
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -151,9 +151,11 @@ class App:
         """Click one of a row of buttons, or pick from a list."""
         widget = self.widget(name)
         if widget.get_by_role("combobox").count():
-            box, item = widget.get_by_role("combobox"), self.page.get_by_role("option", name=option, exact=True)
-            box.fill(option)  # opens the list and filters it
-            item.click()
+            box = widget.get_by_role("combobox")
+            box.scroll_into_view_if_needed()
+            self.page.wait_for_timeout(300)  # a list that opens while its place still scrolls closes at once
+            box.click()
+            self.page.get_by_role("option", name=option, exact=True).click()
         else:
             widget.get_by_role("radio", name=option, exact=True).or_(
                 widget.get_by_role("button", name=option, exact=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def test_hovering_tells_the_value_of_the_cell(app: Any, query: str) -> None:
         tip = app.tip("encoding_0", x, y)
         row, col = int(tip["row"]), int(tip["col"])
         cells.add((row, col))
-        assert f"{name}: {row}\n" in tip["text"]
+        assert re.search(rf"^{name}: {row}\b", tip["text"], re.MULTILINE)
         assert f"position: {col}\n" in tip["text"]
         assert tip["text"].endswith(tip["value"])
         assert float(tip["value"].removeprefix("≈")) == pytest.approx(expected(row, col), abs=1e-4)

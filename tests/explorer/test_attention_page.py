@@ -14,6 +14,8 @@ from explorer.compute.common import checkpoint, records
 from explorer.pictures import attention as pictures
 from explorer.views import SAMPLE, AttentionView
 from posenc_core import SCHEMES, parse_query, parse_spec
+from posenc_core.tasks import english
+from posenc_core.train import loss_by_position
 
 ROOT = Path(__file__).parents[2]
 TRAINED = sorted({r.spec.scheme for r in records().values()})
@@ -175,7 +177,7 @@ def test_tables_end():
     assert "past the end of the table" in large.undefined_label
     assert pictures.guesses(shown, read, 150).names == 0
     assert pictures.marked_query(shown, -1) == rows - 1
-    assert np.isnan(compute.loss_past_training(shown[0].fit.spec)[rows:]).all()
+    assert np.isnan(compute.loss_past_training(shown[0].fit.spec, compute.RECORDED_WINDOWS)[rows:]).all()
 
 
 def test_loss_curve_names_the_tokens():
@@ -201,6 +203,63 @@ def test_shuffling_moves_everything_but_position_free_attention():
     for scheme in set(TRAINED) - {"none"}:
         spec = compute.fit(spec_of(scheme)).spec
         assert compute.permutation_change(spec, SAMPLE.encode()) > 0.05
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        spec_of("alibi", n_heads="4", slopes="0,0,0,0"),
+        spec_of("hybrid", layers="alibi(n_heads=4, slopes=0,0,0,0), none"),
+        spec_of("hybrid", layers="none, alibi(n_heads=4, slopes=0,0,0,0)"),
+    ],
+)
+def test_alibi_of_slope_zero_knows_the_order_by_the_mask_alone(spec):
+    if not compute.has_model(spec):
+        pytest.skip("no checkpoint")
+    values = numbers_of(spec, order="shuffled")
+    assert float(values["change without mask"]) < 1e-5
+    shown, read = sides_of(spec, order="shuffled")
+    assert "the causal mask alone" in pictures.loss_sentence(shown, read)
+    shown, read = sides_of(spec_of("alibi"), order="shuffled")
+    assert "by its positions" in pictures.loss_sentence(shown, read)
+    assert "both ways" in pictures.key_numbers(shown, read, 0)[2][2]
+
+
+@pytest.mark.parametrize("scheme", ["alibi", "rope", "none"])
+def test_unmasking_changes_nothing_but_the_mask(scheme):
+    spec = compute.fit(spec_of(scheme)).spec
+    run = compute.run(compute.unmasked(spec), SAMPLE.encode(), 0)
+    np.testing.assert_allclose(run.loss, compute.run(spec, SAMPLE.encode(), 0).loss, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layers", "then"),
+    [
+        ("sinusoidal, rope", "picture changes"),
+        ("integer, none", "picture changes"),
+        ("alibi, rope", "picture stays"),
+        ("none, rope", "picture stays"),
+        ("none, none", "Nothing changes"),
+        ("learned, rope", "Refused"),
+    ],
+)
+def test_what_a_shift_does_to_a_hybrid_is_said_by_its_first_layer(layers, then):
+    spec = spec_of("hybrid", layers=layers)
+    if not compute.has_model(spec):
+        pytest.skip("no checkpoint")
+    assert then in pictures.map_tries([spec], AttentionView())[1].then
+    fitted = compute.fit(spec).spec
+    if compute.possible_shift(fitted, len(SAMPLE), 1000):
+        logit, _ = compute.shift_change(fitted, SAMPLE.encode(), 1000)
+        assert (logit > 0.1) == (then == "picture changes")
+
+
+def test_what_a_shift_does_is_said_of_both_sides():
+    then = pictures.map_tries([spec_of("rope"), spec_of("sinusoidal")], AttentionView())[1].then
+    assert then.startswith("RoPE: The picture stays")
+    assert "Sinusoidal: The loss rises" in then
+    same = pictures.map_tries([spec_of("rope"), spec_of("alibi")], AttentionView())[1].then
+    assert same == "The picture stays: scores see distances only."
 
 
 def test_shifting_changes_nothing_for_relative_schemes():
@@ -278,13 +337,70 @@ def test_a_hybrid_of_another_depth_is_cut_or_repeated():
 
 
 def test_the_known_picture_past_the_training_length():
-    rope, alibi = (compute.loss_past_training(compute.fit(spec_of(s)).spec) for s in ("rope", "alibi"))
+    count = compute.RECORDED_WINDOWS
+    rope, alibi = (compute.loss_past_training(compute.fit(spec_of(s)).spec, count) for s in ("rope", "alibi"))
     assert rope[-128:].mean() > rope[64:128].mean() + 1
     assert alibi[-128:].mean() < alibi[64:128].mean() + 0.3
     shown, _ = sides_of(spec_of("rope", base="500000"))
     lines = pictures.held_out_lines(shown)
     assert [n for n, _ in lines.series] == ["RoPE (base 500,000)", "as trained"]
     assert lines.dashed == ("as trained",)
+
+
+def test_recorded_losses_are_those_of_the_windows_said():
+    spec = compute.fit(spec_of("rope")).spec
+    assert compute.as_recorded(spec)
+    recorded = compute.loss_past_training(spec, compute.RECORDED_WINDOWS)
+    text = english().held_out
+    again = loss_by_position(compute.model(spec), text, compute.MAX_TOKENS, compute.RECORDED_WINDOWS)
+    np.testing.assert_allclose(recorded, again, atol=1e-3)
+
+
+@pytest.mark.parametrize("beside", [(), ("alibi",)])
+def test_all_lines_of_one_picture_read_the_same_text(beside):
+    """A change that changes nothing must not seem to gain anything, nor may a scheme beside it read another text."""
+    shown, _ = sides_of(spec_of("rope", base="10000.001"), *map(spec_of, beside))
+    lines = pictures.held_out_lines(shown)
+    drawn = [lines.data.query("part == 'line' and series == @name")["y"].to_numpy() for name, _ in lines.series]
+    np.testing.assert_allclose(drawn[0], drawn[-1], atol=1e-3)
+    assert lines.dashed == ("RoPE as trained" if beside else "as trained",)
+    if beside:
+        alone = loss_by_position(compute.model(shown[1].fit.spec), english().held_out, 1024, compute.LOSS_WINDOWS)
+        np.testing.assert_allclose(drawn[1], alone.reshape(-1, pictures.BIN).mean(-1), atol=1e-3)
+    sentence = pictures.held_out_sentence(shown)
+    assert f"{compute.LOSS_WINDOWS} passages" in sentence
+    assert "RoPE (base 10,000.001): " in sentence
+    assert "as trained: " in sentence
+
+
+def test_trained_parameters_beside_changed_ones_need_no_third_line():
+    shown, _ = sides_of(spec_of("rope"), spec_of("rope", base="500000"))
+    assert len(pictures.held_out_lines(shown).series) == 2
+    shown, _ = sides_of(spec_of("rope", base="100"), spec_of("alibi", n_heads="4", slopes="1,1,1,1"))
+    assert pictures.held_out_lines(shown).dashed == ("RoPE as trained", "ALiBi as trained")
+
+
+def test_captions_name_the_positions_and_the_text_behind_the_numbers():
+    shown, _ = sides_of(spec_of("rope"))
+    loss, attention = pictures.held_out_sentence(shown), pictures.drift_sentence(shown, 1, 0)
+    for sentence in (loss, attention):
+        assert "64 to 127" in sentence
+        assert "896 to 1,023" in sentence
+        assert "training length" not in sentence
+    assert f"{compute.RECORDED_WINDOWS} passages" in loss
+    assert compute.DRIFT_WINDOWS == 1
+    assert "one passage of 1,024 held-out bytes" in attention
+    values = compute.loss_past_training(shown[0].fit.spec, compute.RECORDED_WINDOWS)
+    assert f"RoPE: {values[64:128].mean():.2f} → {values[896:].mean():.2f}." in loss
+
+
+def test_a_table_without_these_positions_says_so():
+    shown, _ = sides_of(spec_of("learned", offset="64"))
+    assert "no such positions" in pictures.held_out_sentence(shown)
+    assert "no such positions" in pictures.drift_sentence(shown, 1, 0)
+    assert "nan" not in pictures.held_out_sentence(shown) + pictures.drift_sentence(shown, 1, 0)
+    shown, _ = sides_of(spec_of("learned"))
+    assert "its table ends" in pictures.held_out_sentence(shown)
 
 
 def test_two_sides_have_different_names_and_colours():
@@ -356,6 +472,21 @@ def test_compare_shows_both_and_their_difference():
     app = open_page(scheme="rope", b_scheme="alibi", source="held_out", length=256)
     assert len(maps_of(app)) == 5  # two strips, two large maps, the difference
     assert {"loss, RoPE", "loss, ALiBi"} <= {m.label for m in app.metric}
+
+
+def test_a_scheme_without_a_checkpoint_is_said(monkeypatch):
+    others = {n: r for n, r in records().items() if r.spec.scheme not in ("sinusoidal", "learned")}
+    monkeypatch.setattr(compute, "records", lambda: others)
+    app = open_page(scheme="sinusoidal", shift=8)
+    assert "No toy model was trained with Sinusoidal" in said(app)
+    assert not app.metric
+    app = open_page(scheme="hybrid", layers="learned, rope")
+    assert "No toy model was trained with Hybrid" in said(app)
+    app = open_page(scheme="rope", b_scheme="sinusoidal")
+    assert "No toy model was trained with Sinusoidal" in said(app)
+    assert len(maps_of(app)) == 2
+    app = open_page(scheme="sinusoidal", b_scheme="learned")
+    assert "with Sinusoidal or Learned table" in said(app)
 
 
 def test_shift_of_a_table_is_explained():

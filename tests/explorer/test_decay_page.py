@@ -52,10 +52,22 @@ def test_equal_vectors_are_drawn_relative_to_distance_zero():
 
 def test_the_bound_is_the_analysis_relative_to_distance_zero_and_dashed():
     score = single(ROPE, 300)
-    drawn = only(score, "RoFormer's bound")
+    drawn = only(score, "RoFormer's bound factor")
     raw = analysis.roformer_bound(ROPE.inv_freq(), torch.tensor(drawn["x"].to_numpy()))
     np.testing.assert_allclose(drawn["y"], raw / 16.5, rtol=1e-12)  # mean of 1 … 32 at distance 0
-    assert score.dashed == ("RoFormer's bound",)
+    assert score.dashed == ("RoFormer's bound factor",)
+
+
+def test_the_bound_factor_is_not_called_a_bound_of_the_scores():
+    """Scores of equal vectors lie above it at most distances, so it must not be said to bound them."""
+    score = single(ROPE, 512)
+    above = only(score, "equal vectors")["y"].to_numpy() > only(score, "RoFormer's bound factor")["y"].to_numpy() + 1e-9
+    assert above.mean() > 0.5
+    (name, _, meaning) = pictures.key_numbers([ROPE], 512, 8, 0, "random")[1]
+    assert name == "bound factor at 511"
+    said = [meaning, pictures.seen_lines([ROPE], ["x"], 512, 8, "score")]
+    said.append(pictures.seen_lines([ROPE, LONG], ["a", "b"], 512, 8, "score"))
+    assert all("the shape of the bound; scores can lie above it" in text for text in said)
 
 
 def test_random_vectors_are_drawn_as_mean_and_middle_80_percent():
@@ -75,8 +87,23 @@ def test_random_vectors_stay_near_zero_and_the_caption_says_so():
     assert abs(random.low.mean() + 1.28) < 0.1
     assert abs(random.high.mean() - 1.28) < 0.1
     seen = pictures.seen_lines([ROPE], ["RoPE"], 512, 512, "score")
-    assert f"{random.low.mean():.2f} to {random.high.mean():.2f}" in seen
-    assert "Random ones do not" in seen
+    assert f"{random.low.mean():.2f} to {random.high.mean():.2f}, a mean over all distances" in seen
+    assert "near 0" in seen
+    few = compute.random(ROPE, 512, 8)
+    assert np.abs(few.mean).max() > 0.25
+    seen = pictures.seen_lines([ROPE], ["RoPE"], 512, 8, "score")
+    assert f"averages {few.mean.min():.2f} to {few.mean.max():.2f}, and" in seen
+    assert "near 0" not in seen
+
+
+@pytest.mark.parametrize("fields", [{}, {"base": 1.001}, {"rotary_fraction": 0.25}])
+def test_the_caption_says_what_the_curve_of_equal_vectors_does(fields):
+    spec = parse_spec({"scheme": "rope"} | fields)
+    curve = compute.equal(spec, 400) / compute.equal(spec, 400)[0]
+    seen = pictures.seen_lines([spec], ["x"], 400, 8, "score")
+    assert f"lowest at {curve.argmin()} ({curve.min():.3g}) and {curve[-1]:.3g} at 399" in seen
+    assert "decay" not in seen
+    assert ("stays above half" in seen) == (curve.min() >= 0.5)
 
 
 def test_heavy_random_draws_are_thinned_out_not_left_out():
@@ -96,7 +123,7 @@ def test_features_that_do_not_rotate_are_a_constant_and_outside_the_bound(fields
     x = torch.arange(200, dtype=torch.float64)
     expected = (still + 2 * torch.cos(x[:, None] * inv_freq).sum(-1)) / 64
     np.testing.assert_allclose(only(score, "equal vectors")["y"], expected, atol=1e-12)
-    bound = only(score, f"RoFormer's bound ({rotating} rotating pairs)")
+    bound = only(score, f"RoFormer's bound factor ({rotating} rotating pairs)")
     raw = analysis.roformer_bound(inv_freq, torch.tensor(bound["x"].to_numpy()))
     np.testing.assert_allclose(bound["y"], raw / raw[0], rtol=1e-12)
     assert f"{still} features" in pictures.seen_lines([spec], ["x"], 200, 8, "score")
@@ -172,7 +199,7 @@ def test_two_ropes_differ_in_colour_and_have_a_dashed_bound_each():
     score = two(ROPE, LONG)
     assert dict(score.series)["RoPE"] == SCHEME_COLOURS["rope"]
     assert dict(score.series)["RoPE (base=500000)"] == VERMILLION
-    assert score.dashed == ("bound, RoPE", "bound, RoPE (base=500000)")
+    assert score.dashed == ("bound factor, RoPE", "bound factor, RoPE (base=500000)")
     np.testing.assert_array_equal(only(score, "RoPE")["y"], only(single(ROPE), "equal vectors")["y"])
     np.testing.assert_array_equal(only(score, "RoPE (base=500000)")["y"], only(single(LONG), "equal vectors")["y"])
 
@@ -205,7 +232,7 @@ def test_any_two_schemes_can_be_compared(first, second):
 
 def test_the_promise_of_a_projection_is_the_larger_change_of_two_schemes():
     (t,) = pictures.try_projection([ROPE, SINUSOIDAL], "identity", 0, 64, {})
-    share = compute.matrix(SINUSOIDAL, "random", 0, 64).share
+    share = compute.share(SINUSOIDAL, "random", 0, 64).median
     assert t.changes == {"projection": "random"}
     assert t.then == f"Beyond m - n: {100 * share:.3g}%, not 0%."
 
@@ -313,8 +340,36 @@ def test_residual_panels_share_one_scale_and_name_their_share():
     assert len({p.domain for p in panels}) == 1
     assert [p.title.split(", ")[1] for p in panels] == ["a"] * 3 + ["b"] * 3
     share = compute.matrix(SINUSOIDAL, "random", 0, 200).share
-    assert panels[4].title == f"random W: {100 * share:.3g}%, b"
+    assert panels[4].title == f"random W (one of 16): {100 * share:.3g}%, b"
     assert max(p.rows for p in panels) <= pictures.THUMBNAIL
+
+
+def test_a_random_share_is_the_median_of_draws_and_the_matrix_is_the_first_of_them():
+    generator, shares = torch.Generator().manual_seed(0), []
+    vectors = build(SINUSOIDAL).vectors(torch.arange(100))
+    for _ in range(16):
+        x = torch.randn(128, generator=generator, dtype=torch.float64) + vectors
+        w_q, w_k = torch.randn(2, 1, 64, 128, generator=generator, dtype=torch.float64)[:, 0] / 128**0.5
+        shares.append(analysis.relative_residual((x @ w_q.T) @ (x @ w_k.T).T / 8).share)
+    found = compute.share(SINUSOIDAL, "random", 0, 100)
+    assert found == pytest.approx((np.median(shares), min(shares), max(shares), 16))
+    assert compute.matrix(SINUSOIDAL, "random", 0, 100).share == pytest.approx(shares[0])
+    assert found.low < found.high - 0.05
+    whole = f"{100 * found.median:.3g}% ({100 * found.low:.0f}–{100 * found.high:.0f}%)"
+    _, value, meaning = pictures.key_numbers([SINUSOIDAL], 100, 8, 0, "random")[-1]
+    assert value == whole
+    assert "median of 16 draws" in meaning
+    panels = pictures.matrices([SINUSOIDAL], ["a"], "random", 0, 100)
+    assert f"median of 16: {whole}" in pictures.seen_matrix([SINUSOIDAL], ["a"], "random", 0, 100, panels)
+    assert whole in pictures.seen_residuals([SINUSOIDAL], ["a"], 0, 100)
+
+
+def test_draws_are_fewer_for_wide_vectors_and_one_without_random_projections():
+    assert compute.share(parse_spec({"scheme": "sinusoidal", "d_model": 8192}), "random", 0, 16).draws == 4
+    share = compute.share(SINUSOIDAL, "trained", 0, 64)
+    assert share.draws == 1
+    assert share.low == share.median == share.high == compute.matrix(SINUSOIDAL, "trained", 0, 64).share
+    assert pictures.percents(compute.share(ROPE, "random", 0, 64)) == "0%"
 
 
 def test_residuals_are_in_standard_deviations_so_that_their_square_is_the_share():
@@ -328,8 +383,9 @@ def test_shares_hold_every_scheme_and_projection_with_the_chosen_one_in_full_col
     assert all(colour.endswith("66") for _, colour in shares.series[1:])
     assert [n for n, _ in shares.series[1:]] == [SCHEME_TEXT[s].name for s in PLAIN if s != "rope"]
     row = shares.data.query("name == 'random W' and series == 'Sinusoidal'").iloc[0]
-    assert row["value"] == pytest.approx(100 * compute.matrix(SINUSOIDAL, "random", 0, 64).share)
-    assert row["text"] == f"Sinusoidal {row['value']:.3g}%"
+    share = compute.share(SINUSOIDAL, "random", 0, 64)
+    assert row["value"] == pytest.approx(100 * share.median)
+    assert row["text"] == f"Sinusoidal {row['value']:.3g}% ({100 * share.low:.0f}–{100 * share.high:.0f}%)"
 
 
 # ------------------------------------------------------------------ numbers
@@ -349,8 +405,46 @@ def test_key_numbers_of_alibi_are_its_reaches():
     assert facts["1/e in head 3"] == "16 positions"
     assert (facts["shortest reach"], facts["longest reach"]) == ("2 positions", "256 positions")
     assert facts["heads that see all"] == "0 of 8"
+    at_the_end = {name: value for name, value, _ in pictures.key_numbers([ALIBI], 257, 8, 3, "random")}
+    assert at_the_end["heads that see all"] == "0 of 8"  # exactly 1/e is not above it
     flat = parse_spec({"scheme": "alibi", "n_heads": 1, "slopes": [0.0]})
-    assert pictures.key_numbers([flat], 512, 8, 0, "random")[0][1] == "never"
+    assert [value for _, value, _ in pictures.key_numbers([flat], 512, 8, 0, "random")][:3] == ["never"] * 3
+
+
+def test_a_slope_of_zero_never_reaches_1_over_e():
+    some = parse_spec({"scheme": "alibi", "n_heads": 3, "slopes": [0.0, 1.0, 0.5]})
+    none = parse_spec({"scheme": "alibi", "n_heads": 1, "slopes": [0.0]})
+    said = [
+        pictures.seen_lines([some], ["x"], 512, 8, "score"),
+        pictures.seen_lines([none], ["x"], 512, 8, "score"),
+        pictures.seen_lines([ALIBI, some], ["a", "b"], 512, 8, "score"),
+    ]
+    assert "after 1 position in head 1 and never in head 0" in said[0]
+    assert "no weight ever falls" in said[1]
+    assert "2 to 256 positions against 1 position to never" in said[2]
+    assert not any("inf" in text for text in said)
+    assert "-0 " not in pictures.seen_lines([ROPE, none], ["a", "b"], 512, 8, "score").replace(".", " ")
+
+
+def test_one_hot_positions_do_not_depend_on_the_start():
+    spec = parse_spec({"scheme": "integer", "variant": "one_hot"})
+    seen = pictures.seen_lines([spec], ["x"], 512, 8, "score")
+    assert "does not depend on p: the curves from p = 4, 16, 64 are the same" in seen
+    assert "first falls below half at distance 1" in seen
+
+
+def test_a_table_too_short_for_two_starts_claims_nothing_about_them():
+    spec = parse_spec({"scheme": "learned", "max_position_embeddings": 2})
+    assert pictures.start_difference(spec, 8) is None
+    assert "no other p" in pictures.seen_lines([spec], ["x"], 8, 8, "score")
+    assert dict(f[:2] for f in pictures.key_numbers([spec], 8, 8, 0, "random"))["depends on p"] == "–"
+
+
+@pytest.mark.parametrize("scheme", PLAIN)
+@pytest.mark.parametrize("projection", PROJECTIONS)
+def test_three_to_five_key_numbers(scheme, projection):
+    for seq_len in (8, 512):
+        assert 3 <= len(pictures.key_numbers([DEFAULTS[scheme]], seq_len, 8, 0, projection)) <= 5
 
 
 @pytest.mark.parametrize("scheme", PLAIN)
@@ -377,7 +471,7 @@ def test_page_of_every_scheme_and_projection(open_app, scheme, projection):
     assert not at.exception
     assert not at.warning
     assert len(at.get("vega_lite_chart")) == 2
-    assert 2 <= len(at.metric) <= 5
+    assert 3 <= len(at.metric) <= 5
     assert not at.error
 
 
@@ -419,7 +513,7 @@ def test_axis_and_legend_of_the_page(open_app):
         layer for layer in spec["layer"] if layer["mark"].get("type") == "line" and "strokeDash" in layer["encoding"]
     )
     assert line["encoding"]["x"]["scale"]["domain"] == [0, 255]
-    assert line["encoding"]["color"]["scale"]["domain"] == ["equal vectors", "RoFormer's bound", "random q, k"]
+    assert line["encoding"]["color"]["scale"]["domain"] == ["equal vectors", "RoFormer's bound factor", "random q, k"]
     assert line["encoding"]["y"]["title"] == "score relative to distance 0"
 
 

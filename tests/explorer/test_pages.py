@@ -14,7 +14,7 @@ import pytest
 
 from explorer import limits, widgets
 from explorer.compute.common import MAX_CELLS
-from explorer.text import COMPARISONS, SCHEME_TEXT
+from explorer.text import COMPARISONS, SCHEME_TEXT, formula_of
 from explorer.views import VIEWS
 from posenc_core import SCHEMES, parse_query
 from posenc_core.spec import number_text
@@ -44,8 +44,11 @@ def assert_complete(at: Any, schemes: list[str]) -> None:
     assert not at.exception
     for scheme in schemes:
         assert SCHEME_TEXT[scheme].name in title(at)
+    specs = at.session_state[widgets.CHOSEN].specs
+    assert [spec.scheme for spec in specs] == schemes
     formulae = [item.value.strip("$\n ") for item in at.get("latex")]
-    assert formulae[: len(set(schemes))] == [SCHEME_TEXT[s].formula for s in dict.fromkeys(schemes)]
+    for spec in specs:
+        assert formula_of(spec) in formulae
     numbers = [m for m in at.metric if m.label != "closest two positions"]  # which stands beside its picture
     assert 3 <= len(numbers) <= 5
     assert len({m.label for m in numbers}) == len(numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -22,7 +23,7 @@ def read(page: str, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def names(query: Mapping[str, str]) -> set[str]:
-    """The names a query sets that are not written beside the defaults of the page."""
+    """The names that a query sets."""
     return {name for name in query if name != state.GO}
 
 
@@ -36,11 +37,13 @@ def test_a_scheme_is_described(scheme: str) -> None:
     assert about.sentence.endswith(".")
     assert 20 < len(about.sentence) < 160
     url = urlsplit(about.paper.url)
-    assert (url.scheme, url.netloc) == ("https", "arxiv.org")
+    assert url.scheme == "https"
+    assert url.netloc in ("arxiv.org", "aclanthology.org", "openreview.net", "proceedings.mlr.press")
     assert 2017 <= about.paper.year <= 2030
-    year, month = int(url.path.split("/")[-1][:2]), int(url.path.split("/")[-1][2:4])
-    assert 0 <= about.paper.year - (2000 + year) <= 1  # a paper comes out in the year of its preprint or the next
-    assert 1 <= month <= 12
+    if url.netloc == "arxiv.org":
+        preprint = re.fullmatch(r"/abs/(\d\d)(0[1-9]|1[0-2])\.\d{4,5}", url.path)
+        assert preprint is not None
+        assert 0 <= about.paper.year - (2000 + int(preprint[1])) <= 1  # the year of the preprint or the next
     assert about.paper.title in about.paper.markdown
     assert f"({about.paper.url})" in about.paper.markdown
 
@@ -70,6 +73,21 @@ def test_scalings_described_are_those_there_are() -> None:
     assert text.SCALING_TEXT.keys() == SCALINGS.keys() == set(SCHEMES["rope"].param("scaling").choices)
 
 
+def test_formulae_follow_the_parameters() -> None:
+    """A picture of scaled or rearranged parameters must not stand under the formula of the plain scheme."""
+    for scheme, spec in SCHEMES.items():
+        seen = {text.formula_of(spec())}
+        for field in [
+            p for p in spec.params() if p.kind in ("choice", "bool") and (scheme, p.name) != ("rope", "layout")
+        ]:
+            for value in field.choices or (True,):
+                if value != field.default:
+                    formula = text.formula_of(spec(**{field.name: value}))
+                    assert formula.count("{") == formula.count("}")
+                    assert formula not in seen, f"{scheme}: {field.name} = {value}"
+                    seen.add(formula)
+
+
 # ---------------------------------------------------------------- tries
 
 
@@ -93,7 +111,8 @@ def test_a_try_is_legal_and_changes_each_of_its_parameters(scheme: str, item: te
     before = read(page, {"scheme": scheme})
     after = read(page, now | item.changes)
     assert after["scheme"] == item.changes.get("scheme", scheme)
-    for name in names(item.changes):
+    assert after != before
+    for name in names(item.changes) - {"scheme"}:
         assert after[name] != before.get(name), f"{name} was {before.get(name)!r} already"
 
 
