@@ -9,10 +9,6 @@ from explorer.pictures import attention as pictures
 from explorer.views import SAMPLE, AttentionView
 from posenc_core import Spec
 
-chosen = widgets.chosen()
-view = widgets.View(AttentionView)
-show.heading("Attention", chosen)
-
 
 def draw(specs: list[Spec], view: widgets.View[AttentionView]) -> None:
     """Everything below the heading, for schemes that have trained weights."""

@@ -105,7 +105,7 @@ def relative_residual(scores: Tensor) -> Residual:
     """
     finite = scores.isfinite()
     if not bool(finite.any()):
-        return Residual(0.0, torch.full_like(scores, torch.nan))
+        return Residual(0.0, torch.full_like(scores, torch.nan, dtype=torch.float64))
     wide = scores.double()
     count = _diagonal_sums(finite.double()).clamp(min=1)
     mean = _diagonal_sums(wide.masked_fill(~finite, 0.0)) / count

@@ -35,7 +35,12 @@ def short_name(spec: Spec) -> str:
 
 
 def names_of(specs: Sequence[Spec]) -> list[str]:
-    """Different names for the specs of a page, also where both are the same."""
+    """Different names for the specs of a page, also where both are the same; a single one needs no parameters in it.
+
+    A name that stays lets the browser keep a chart while a slider moves and take only its new data.
+    """
+    if len(specs) == 1:
+        return [SCHEME_TEXT[specs[0].scheme].name]
     names = [short_name(s) for s in specs]
     return [f"{n} ({i + 1})" for i, n in enumerate(names)] if len(set(names)) < len(names) else names
 

@@ -235,7 +235,7 @@ def test_residual_by_hand():
     assert share == pytest.approx(2 / 14)
 
 
-@pytest.mark.filterwarnings("ignore:var")
+@pytest.mark.filterwarnings("error")
 def test_residual_leaves_out_what_is_not_finite():
     """Diagonals (1, 3, 5) of mean 3, (0, 4) of mean 2 and (5): mean 3, squares 22, residuals 8 + 8."""
     scores = torch.tensor([[1.0, -math.inf, -math.inf], [0.0, 3.0, -math.inf], [5.0, 4.0, 5.0]], dtype=F64)
@@ -246,6 +246,19 @@ def test_residual_leaves_out_what_is_not_finite():
     nothing = analysis.relative_residual(torch.full((2, 2), math.nan))
     assert nothing.share == 0.0
     assert nothing.matrix.isnan().all()
+
+
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_residual_takes_off_the_mean_of_each_diagonal(length):
+    scores = torch.randn(length, length, generator=torch.Generator().manual_seed(length), dtype=F64)
+    matrix = analysis.relative_residual(scores).matrix
+    for k in range(1 - length, length):
+        close(matrix.diagonal(k), scores.diagonal(k) - scores.diagonal(k).mean())
+
+
+def test_residual_of_noise_is_about_all_of_it():
+    noise = torch.randn(200, 200, generator=torch.Generator().manual_seed(0), dtype=F64)
+    assert analysis.relative_residual(noise).share == pytest.approx(0.99, abs=0.01)
 
 
 def test_residual_is_all_of_it_where_diagonals_average_to_nothing():

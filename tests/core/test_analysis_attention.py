@@ -69,6 +69,14 @@ def test_permutation_change_tells_who_uses_positions():
         assert analysis.permutation_change(toy(scheme), tokens, order) > 1e-3
 
 
+def test_permutation_change_of_alibi_without_slopes_is_nothing_once_its_own_mask_is_off():
+    tokens = torch.randint(256, (20,), generator=torch.Generator().manual_seed(2))
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(3))
+    flat = {"n_heads": 2, "slopes": [0.0, 0.0]}
+    assert analysis.permutation_change(toy("alibi", variant="symmetric", **flat), tokens, order) < 1e-5
+    assert analysis.permutation_change(toy("alibi", **flat), tokens, order) > 1e-3
+
+
 def test_offset_change_is_small_where_scores_are_relative():
     tokens = torch.randint(256, (20,), generator=torch.Generator().manual_seed(4))
     for scheme in ("none", "rope", "alibi"):

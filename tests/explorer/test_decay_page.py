@@ -378,7 +378,7 @@ def test_residuals_are_in_standard_deviations_so_that_their_square_is_the_share(
 
 
 def test_shares_hold_every_scheme_and_projection_with_the_chosen_one_in_full_colour():
-    shares = pictures.shares([LONG], names_of([LONG]), 0, 64)
+    shares = pictures.shares([LONG], ["RoPE (base=500000)"], 0, 64)
     assert shares.series[0] == ("RoPE (base=500000)", SCHEME_COLOURS["rope"])
     assert all(colour.endswith("66") for _, colour in shares.series[1:])
     assert [n for n, _ in shares.series[1:]] == [SCHEME_TEXT[s].name for s in PLAIN if s != "rope"]

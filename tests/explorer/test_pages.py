@@ -34,9 +34,8 @@ def notices(at: Any) -> list[str]:
 
 
 def title(at: Any) -> str:
-    [heading] = [m.value for m in at.main.markdown if m.value.startswith("## ")]
-    result: str = heading
-    return result
+    headings: list[str] = [m.value for m in at.main.markdown if m.value.startswith("## ")]
+    return headings[0]
 
 
 def assert_complete(at: Any, schemes: list[str]) -> None:

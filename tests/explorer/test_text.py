@@ -34,7 +34,7 @@ def test_a_scheme_is_described(scheme: str) -> None:
     assert len(about.formula) > 5
     assert about.formula.count("{") == about.formula.count("}")
     assert "$" not in about.formula
-    assert about.sentence.endswith(".")
+    assert about.sentence.endswith((".", ", in"))  # the paper follows
     assert 20 < len(about.sentence) < 160
     url = urlsplit(about.paper.url)
     assert url.scheme == "https"

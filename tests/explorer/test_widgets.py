@@ -369,7 +369,7 @@ def test_what_is_typed_is_shown_as_typed(open_app: Any) -> None:
     at = open_app("encodings", {"scheme": "hybrid"})
     widget(at, "layers").set_value("rope **2** [x](y) `z`").run()
     left = re.sub(r"\\.", "", at.error[0].value)
-    assert not re.search(r"[*\[\]`]", left.partition("Shown instead")[0].replace("alibi*2", "")), at.error[0].value
+    assert not re.search(r"[*\[\]`]", left), at.error[0].value
 
 
 def test_a_good_list_is_taken(open_app: Any, address: Any) -> None:

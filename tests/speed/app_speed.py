@@ -94,9 +94,13 @@ def step(page: Page, key: str, changed: str, timeout: float = 120_000) -> float:
     return float(page.evaluate("window.took"))
 
 
-HASH = """(() => { const seen = [document]; while (seen.length) { const root = seen.pop();
-    for (const e of root.querySelectorAll('*')) { if (e.dataset && e.dataset.painted) return e.dataset.painted;
-    if (e.shadowRoot) seen.push(e.shadowRoot) } } })()"""
+# of the first map on the page; found once: looking through all shadow roots in every frame would slow down what it measures
+HASH = """(() => { if (window.map?.isConnected) return window.map.dataset.painted;
+    const large = document.querySelector('[class*=st-key-map_]');
+    const seen = large ? [large] : []; while (seen.length) { const root = seen.pop();
+    for (const e of root.querySelectorAll('*')) {
+        if (e.dataset?.painted) { window.map = e; return e.dataset.painted }
+        if (e.shadowRoot) seen.push(e.shadowRoot) } } })()"""
 CANVAS = "document.querySelector('[data-testid=stVegaLiteChart] canvas').toDataURL()"
 TEXT = "[...document.querySelectorAll('[data-testid=stMarkdown]')].map(e => e.innerText).join()"
 
