@@ -15,7 +15,9 @@ from explorer.charts.heatmap import Heatmap
 from explorer.heatmap_view import heatmap as draw_heatmap
 from explorer.text import SCALING_TEXT, SCHEME_TEXT, Try, formula_of
 from explorer.widgets import Chosen
+from explorer.words import plain
 
+MOST_LINES = 20  # of a notice
 FIRST_STAND_IN = 0xE000  # a private character that no name holds
 PAGES = "_pages"  # session key: id -> st.Page, set by the entry file so that links find their page
 
@@ -38,14 +40,11 @@ def notice() -> None:
     rejected = state.rejected()
     if not rejected:
         return
-    lines = "\n".join(f"- {plain(f'{r.problem}. Used instead: {r.used}.')}" for r in rejected)
-    st.warning(f"Some values of this link are not legal, so others are shown:\n{lines}", icon=":material/link_off:")
+    lines = [f"- {plain(f'{r.problem}. Used instead: {r.used}.')}" for r in rejected[:MOST_LINES]]
+    if len(rejected) > MOST_LINES:
+        lines.append(f"- and {len(rejected) - MOST_LINES:,} more")
+    st.warning("Some values of this link are not legal:\n" + "\n".join(lines), icon=":material/link_off:")
     st.button("Understood", on_click=state.dismiss, key="_dismiss")
-
-
-def plain(text: str) -> str:
-    """Text of a stranger's link inside Markdown: nothing in it may become markup."""
-    return "".join("\\" + c if c in "\\`*_[]<>$#!|~:" else c for c in text)
 
 
 def numbers(items: Sequence[tuple[str, str, str]]) -> None:

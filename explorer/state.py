@@ -88,8 +88,9 @@ def _take_link(state: _State, page: str, query: Mapping[str, list[str]], keep_te
 
 def read_link(page: str, query: Mapping[str, list[str]]) -> tuple[dict[str, Any], tuple[Rejected, ...]]:
     """Values by URL name from a page's query, and what was rejected. Never raises."""
+    query = {n: v for n, v in query.items() if n != GO}
     problems = [Problem(n, v, "one value", "it stands there more than once") for n, v in query.items() if len(v) > 1]
-    texts = {name: v[0] for name, v in query.items() if len(v) == 1 and name != GO}
+    texts = {name: v[0] for name, v in query.items() if len(v) == 1}
     values: dict[str, Any] = {}
     names = set[str]()
     for view in (SharedView, VIEWS.get(page, Spec)):
@@ -108,13 +109,18 @@ def read_link(page: str, query: Mapping[str, list[str]]) -> tuple[dict[str, Any]
         if prefix and "scheme" not in mine:
             problems += [Problem(B + n, t, "read only beside b_scheme") for n, t in mine.items()]
             continue
+        if prefix and mine["scheme"] not in SCHEMES:
+            problems.append(Problem(B + "scheme", mine["scheme"], "one of " + ", ".join(SCHEMES)))
+            continue
         spec, found = parse_query(mine, DEFAULT_SCHEME)
         spec, over = limited(spec)
         found += over
         problems += [replace(p, name=prefix + p.name, field=prefix + p.key) for p in found]
         values |= {prefix + n: v for n, v in ({"scheme": spec.scheme} | field_values(spec)).items()}
     legal = ", ".join(["scheme", *sorted(known), *sorted(names)]) + f"; with {B} in front for the second scheme"
-    problems += [Problem(n, t, legal, "unknown name") for n, t in unknown.items()]
+    for name, text in unknown.items():
+        problems.append(Problem(name, text, legal, "unknown name"))
+        legal = "the names above"
     return values, tuple(Rejected(p, _used_instead(p.key, values)) for p in problems)
 
 

@@ -12,6 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 from explorer import limits, state
 from explorer.text import COMPARISONS, PRESETS, SCHEME_TEXT
 from explorer.views import SharedView
+from explorer.words import plain
 from posenc_core import SCHEMES, Param, Spec, parse_query
 from posenc_core.spec import number_text
 
@@ -102,7 +103,7 @@ def _scheme(prefix: str, title: str, options: Sequence[str]) -> Spec | None:
     problems += over
     for problem in problems:
         shown = spec.field_text(problem.key) if problem.key in texts else "nothing"
-        st.error(f"{problem}. Shown instead: {shown}.", icon=":material/error:")
+        st.error(plain(f"{problem}. Shown instead: {shown}."), icon=":material/error:")
     state.show({prefix + n: t for n, t in spec.to_query().items()})
     return spec
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["int", "float", "bool", "choice", "text", "floats", "layers"]
 Hook = Literal["none", "embed", "rotate", "bias", "layers"]
-SHOWN = 60  # characters of a rejected value that a message repeats
+SHOWN = 60  # characters of a rejected name or value that a message repeats
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,12 @@ class Problem:
             shown = repr(self.value)
         except ValueError:  # Python prints no whole number of more than 4,300 digits
             shown = "a number too long to print"
-        shown = shown if len(shown) <= SHOWN else shown[: SHOWN - 1] + "…"
         why = f" ({self.reason})" if self.reason else ""
-        return f"{self.name} = {shown} is not legal{why}; legal: {self.legal}"
+        return f"{_cut(self.name)} = {_cut(shown)} is not legal{why}; legal: {self.legal}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 
 class SpecError(ValueError):

@@ -45,9 +45,9 @@ def vectors_map(
     )  # fmt: skip
 
 
-def rotation_map(angles: Array, quantity: str, guides: tuple[Guide, ...]) -> Heatmap:
+def rotation_map(angles: Array, stride: int, quantity: str, guides: tuple[Guide, ...]) -> Heatmap:
     """cos, sin or angle of every pair, [pairs, positions]."""
-    x, y = Axis("position"), Axis("pair", "high to low frequency")
+    x, y = Axis("position"), Axis("pair", step=stride)
     if quantity == "angle":
         return Heatmap(angles, x, y, "angle mod 2π", "rad", "cyclic", (0.0, 2 * np.pi), guides)
     values = np.cos(angles) if quantity == "cos" else np.sin(angles)

@@ -26,11 +26,12 @@ def vectors(spec: Spec, seq_len: int) -> tuple[Array, int]:
 
 
 @st.cache_resource(max_entries=12, show_spinner=False, hash_funcs=HASHES)
-def angles(spec: Spec, seq_len: int) -> Array:
-    """Angles mod 2π of every pair, [pairs, positions]."""
+def angles(spec: Spec, seq_len: int) -> tuple[Array, int]:
+    """Angles mod 2π, [pairs, positions], and the stride of pairs that keeps them within MAX_CELLS."""
     inv_freq = analysis.spectrum(spec)
     assert inv_freq is not None
-    return frozen((inv_freq[:, None] * torch.arange(seq_len)).remainder(2 * torch.pi))
+    step = stride(seq_len, len(inv_freq))
+    return frozen((inv_freq[::step, None] * torch.arange(seq_len)).remainder(2 * torch.pi)), step
 
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
@@ -45,7 +46,7 @@ def bias(spec: Spec, seq_len: int, head: int) -> tuple[Array, int]:
     """The bias of one head, [queries, keys], and the stride of positions that keeps it within MAX_CELLS."""
     step = int(np.ceil(seq_len / np.sqrt(MAX_CELLS)))
     positions = torch.arange(0, seq_len, step)
-    rows = [_bias(spec, p, positions)[head] for p in positions.split(64)]  # all heads at once would not be bounded
+    rows = [_bias(spec, p, positions)[head] for p in positions.split(8)]  # all heads at once would not be bounded
     return frozen(torch.cat(rows)), step
 
 

@@ -43,7 +43,8 @@ def encoding_picture(
         values, stride = compute.vectors(spec, seq_len)
         return maps.vectors_map(values, stride, guides, domain)
     if spec.hook == "rotate":
-        return maps.rotation_map(compute.angles(spec, seq_len), quantity, guides)
+        angles, stride = compute.angles(spec, seq_len)
+        return maps.rotation_map(angles, stride, quantity, guides)
     if spec.hook == "bias":
         head = min(head, heads_of(spec) - 1)
         values, step = compute.bias(spec, seq_len, head)
@@ -87,11 +88,11 @@ def waves(spec: Spec, seq_len: int, quantity: str, count: int, position: int, se
         lines = [(f"dimension {i * stride}", rows[i, start:stop]) for i in picked]
         colours, title = pair_colours(len(picked)), "value"
     elif spec.hook == "rotate":
-        rows = compute.angles(spec, seq_len)
+        rows, stride = compute.angles(spec, seq_len)
         picked = spread(len(rows), count)
         turns: dict[str, Callable[[maps.Array], maps.Array]] = {"cos": np.cos, "sin": np.sin, "angle": np.array}
         turn = turns[quantity]
-        lines = [(f"pair {i}", turn(rows[i, start:stop])) for i in picked]
+        lines = [(f"pair {i * stride}", turn(rows[i, start:stop])) for i in picked]
         colours, title = pair_colours(len(picked)), "angle mod 2π (rad)" if quantity == "angle" else quantity
     elif spec.hook == "bias":
         picked = spread(heads_of(spec), count)

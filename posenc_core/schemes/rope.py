@@ -33,7 +33,7 @@ class RopeSpec(Spec):
     )
     rotary_fraction: float = param(
         1.0, "share of the features (partial) or of the spectrum (scaling = proportional) that rotates",
-        ge=0.01, le=1.0, step=0.05,
+        ge=0.01, le=1.0, ticks=(0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0),
     )  # fmt: skip
     scaling: Literal["none", "linear", "ntk", "proportional"] = param(
         "none", "linear: position interpolation; ntk: larger base; proportional: p-RoPE, lowest frequencies set to zero"

@@ -49,7 +49,7 @@ from explorer.charts.heatmap import payload, pack
 from explorer.charts import maps
 spec = posenc_core.parse_spec({"scheme": "rope"})
 angles = (posenc_core.rope_frequencies(spec).inv_freq[:, None] * torch.arange(512)).remainder(2 * torch.pi).numpy()
-pack(payload([maps.rotation_map(angles, "cos", ())]))
+pack(payload([maps.rotation_map(angles, 1, "cos", ())]))
 """
 
 
@@ -84,7 +84,8 @@ def step(page: Page, key: str, changed: str, timeout: float = 120_000) -> float:
         const look = () => { let now; try { now = eval(expression) } catch { now = before }
             if (now !== before) requestAnimationFrame(() => requestAnimationFrame(() => resolve(performance.now())));
             else requestAnimationFrame(look) };
-        document.addEventListener('keydown', () => { window.pressed = performance.now(); look() }, {once: true, capture: true});
+        const pressed = () => { window.pressed = performance.now(); look() };
+        document.addEventListener('keydown', pressed, {once: true, capture: true});
     }).then(end => { window.took = end - window.pressed })"""
     page.evaluate(f"args => {{ window.took = null; ({script})(args) }}", [changed, before])
     page.keyboard.press("ArrowRight")
@@ -94,7 +95,7 @@ def step(page: Page, key: str, changed: str, timeout: float = 120_000) -> float:
     return float(page.evaluate("window.took"))
 
 
-# of the first map on the page; found once: looking through all shadow roots in every frame would slow down what it measures
+# of the first map on the page; found once, since looking for it in every frame would slow down what is measured
 HASH = """(() => { if (window.map?.isConnected) return window.map.dataset.painted;
     const large = document.querySelector('[class*=st-key-map_]');
     const seen = large ? [large] : []; while (seen.length) { const root = seen.pop();
