@@ -34,6 +34,17 @@ def _scheme(value: object) -> type[Spec]:
     return SCHEMES[value]
 
 
+def _make(spec: type[Spec], fields: dict[str, Any], problems: list[Problem]) -> Spec:
+    """The spec, unless something was wrong before or is wrong now; then everything at once."""
+    try:
+        made = spec(**fields)
+    except SpecError as error:
+        raise SpecError([*problems, *error.problems]) from None
+    if problems:
+        raise SpecError(problems)
+    return made
+
+
 def parse_spec(mapping: Mapping[str, Any]) -> Spec:
     """The Spec of {"scheme": id, field: value, …}. Raises SpecError listing every problem, unknown names included."""
     if not isinstance(mapping, Mapping):
@@ -57,13 +68,7 @@ def parse_spec(mapping: Mapping[str, Any]) -> Spec:
                     ]
             value = tuple(parsed)
         fields[name] = tuple(value) if isinstance(value, list) else value
-    try:
-        made = spec(**fields)
-    except SpecError as error:
-        raise SpecError([*problems, *error.problems]) from None
-    if problems:
-        raise SpecError(problems)
-    return made
+    return _make(spec, fields, problems)
 
 
 def parse_fields(texts: Mapping[str, str]) -> Spec:
@@ -79,13 +84,7 @@ def parse_fields(texts: Mapping[str, str]) -> Spec:
             fields[name] = spec.parse_field(name, text) if name in known else text
         except SpecError as error:
             problems += error.problems
-    try:
-        made = spec(**fields)
-    except SpecError as error:
-        raise SpecError([*problems, *error.problems]) from None
-    if problems:
-        raise SpecError(problems)
-    return made
+    return _make(spec, fields, problems)
 
 
 def parse_query(texts: Mapping[str, str], default: str = "rope") -> tuple[Spec, tuple[Problem, ...]]:
