@@ -41,6 +41,8 @@ def attention(
     broadcastable to [B, H, Lq, Lk], True where attention is allowed. With need_weights the scores are made in plain
     sight (the reference); without, the same numbers come from PyTorch's fused kernel.
     """
+    if mask is not None and mask.dtype != torch.bool:
+        raise ValueError(f"mask has dtype {mask.dtype}; legal: torch.bool, True where attention is allowed")
     square = q.shape[-2] == k.shape[-2]
     if need_weights:
         allowed = _allowed(q, k, causal, mask)
@@ -92,4 +94,6 @@ def _allowed(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor 
 
 
 def _repeat_heads(x: Tensor, n_heads: int) -> Tensor:
+    if n_heads % x.shape[1]:
+        raise ValueError(f"k and v have {x.shape[1]} heads; legal: a divisor of q's {n_heads}")
     return x if x.shape[1] == n_heads else x.repeat_interleave(n_heads // x.shape[1], dim=1)

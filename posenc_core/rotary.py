@@ -45,6 +45,13 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout = "half", f
     """
     if layout not in _ROTATE:
         raise ValueError(f"layout = {layout!r} is not legal; legal: half, interleaved")
+    if not x.is_floating_point():
+        raise ValueError(f"x has dtype {x.dtype}; a floating-point dtype is legal")
+    if cos.shape != sin.shape or not _broadcasts(cos.shape[:-1], x.shape[:-1]):
+        raise ValueError(
+            f"cos {tuple(cos.shape)} and sin {tuple(sin.shape)} do not fit x {tuple(x.shape)}; legal: both alike and "
+            f"broadcastable to {(*x.shape[:-1], x.shape[-1] // 2)}"
+        )
     rotary_dim = 2 * cos.shape[-1]
     if rotary_dim > x.shape[-1]:
         raise ValueError(
@@ -54,6 +61,10 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout = "half", f
     if rotary_dim == x.shape[-1]:
         return rotate(x, cos, sin)
     return torch.cat([rotate(x[..., :rotary_dim], cos, sin), x[..., rotary_dim:]], dim=-1)
+
+
+def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
+    return len(shape) <= len(target) and all(s in (1, t) for s, t in zip(shape[::-1], target[::-1], strict=False))
 
 
 def _compute_dtype(x: Tensor) -> torch.dtype:

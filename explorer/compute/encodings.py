@@ -46,7 +46,8 @@ def bias(spec: Spec, seq_len: int, head: int) -> tuple[Array, int]:
     """The bias of one head, [queries, keys], and the stride of positions that keeps it within MAX_CELLS."""
     step = int(np.ceil(seq_len / np.sqrt(MAX_CELLS)))
     positions = torch.arange(0, seq_len, step)
-    rows = [_bias(spec, p, positions)[head] for p in positions.split(8)]  # all heads at once would not be bounded
+    # a view of one head would keep the storage of all of them
+    rows = [_bias(spec, p, positions)[head].clone() for p in positions.split(8)]
     return frozen(torch.cat(rows)), step
 
 

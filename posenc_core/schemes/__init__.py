@@ -55,7 +55,7 @@ def parse_spec(mapping: Mapping[str, Any]) -> Spec:
     for name, value in mapping.items():
         if name == "scheme" or not isinstance(name, str):
             continue
-        if name == "layers" and isinstance(value, list | tuple):
+        if name == "layers" and spec is HybridSpec and isinstance(value, list | tuple):
             parsed = []
             for index, item in enumerate(value):
                 try:
@@ -90,10 +90,12 @@ def parse_fields(texts: Mapping[str, str]) -> Spec:
 def parse_query(texts: Mapping[str, str], default: str = "rope") -> tuple[Spec, tuple[Problem, ...]]:
     """The nearest legal Spec of URL texts, and the problems: a rejected field takes its default instead.
 
-    Never raises, so that an old or damaged link still opens. Without a scheme, `default` is meant.
+    No text makes it raise, so that an old or damaged link still opens. Without a scheme, `default` is meant; SpecError
+    if that is none.
     """
-    rest = dict(texts)
-    problems: dict[Problem, None] = {}
+    _scheme(default)
+    rest = {k: v for k, v in texts.items() if isinstance(v, str)}
+    problems = {Problem(str(k), repr(v), "one text"): None for k, v in texts.items() if not isinstance(v, str)}
     rest.setdefault("scheme", default)
     while True:
         try:

@@ -55,8 +55,13 @@ class Integer(VectorEncoding):
 
 
 def check_table_positions(positions: Tensor, rows: int, what: str) -> None:
-    """SpecError naming the first position that is no row of a table."""
-    bad = (positions < 0) | (positions >= rows) | (positions != positions.floor())
+    """SpecError naming the first position that is no row of a table. Nothing is known on the meta device."""
+    if positions.is_meta:
+        return
+    positions = positions if positions.is_floating_point() else positions.long()  # uint8 has no 256, bool no floor
+    bad = (positions < 0) | (positions >= rows)
+    if positions.is_floating_point():
+        bad = bad | (positions != positions.floor())
     if bool(bad.any()):
         value = positions[bad].flatten()[0].item()
         raise SpecError([Problem("positions", value, f"whole numbers from 0 to {rows - 1:,}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,6 +67,24 @@ class RopeSpec(Spec):
                           f"int({self.d_head} · {self.rotary_fraction:g}) = {share}")  # fmt: skip
 
 
+class _Last(NamedTuple):
+    """The tables made last, and what they were made from."""
+
+    positions: weakref.ref[Tensor]
+    version: int
+    content: Tensor
+    inv_freq: Tensor
+    dtype: torch.dtype
+    made: tuple[Tensor, Tensor]
+
+    def fits(self, positions: Tensor, inv_freq: Tensor, dtype: torch.dtype) -> bool:
+        """Whether they are the tables of these; content is compared on the CPU only, a GPU would have to be waited for."""
+        same = self.positions() is positions and self.version == positions._version
+        if not same or self.dtype != dtype or self.inv_freq is not inv_freq:
+            return False
+        return positions.device.type != "cpu" or torch.equal(self.content, positions)
+
+
 class Rope(PositionalEncoding):
     """Rotates q and k. Frequencies are a plain float64 attribute on the CPU: not in state_dict(), deaf to .half()."""
 
@@ -75,22 +93,28 @@ class Rope(PositionalEncoding):
     def __init__(self, spec: RopeSpec) -> None:
         super().__init__(spec)
         self.inv_freq, self.attention_factor = rope_frequencies(spec)
-        self._last: tuple[weakref.ref[Tensor], int, torch.dtype, tuple[Tensor, Tensor]] | None = None
+        self._last: _Last | None = None
 
     def tables(self, positions: Tensor, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
         """cos and sin, each [..., L, R/2], from positions [..., L].
 
-        Kept for the last positions tensor, so that the layers of one forward pass build them once.
+        Kept for the last positions tensor, so that the layers of one forward pass build them once: do not write to
+        them.
         """
         # tables made in inference mode cannot be trained on; positions with a gradient need tables with one
-        if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or positions.requires_grad:
-            return cos_sin(positions, self.inv_freq, dtype=dtype, attention_factor=self.attention_factor)
+        if torch.compiler.is_compiling() or positions.requires_grad:
+            return self._make(positions, dtype)
+        if torch.is_inference_mode_enabled() or positions.is_inference():
+            return self._make(positions, dtype)
         last = self._last
-        if last and last[0]() is positions and last[1:3] == (positions._version, dtype):
-            return last[3]
-        made = cos_sin(positions, self.inv_freq, dtype=dtype, attention_factor=self.attention_factor)
-        self._last = (weakref.ref(positions), positions._version, dtype, made)
+        if last is not None and last.fits(positions, self.inv_freq, dtype):
+            return last.made
+        made = self._make(positions, dtype)
+        self._last = _Last(weakref.ref(positions), positions._version, positions.clone(), self.inv_freq, dtype, made)
         return made
+
+    def _make(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        return cos_sin(positions, self.inv_freq, dtype=dtype, attention_factor=self.attention_factor)
 
     def rotate(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> tuple[Tensor, Tensor]:
         return self._rotate(q, q_positions), self._rotate(k, k_positions)
