@@ -30,10 +30,12 @@ state.begin(page.url_path)
 with st.sidebar:
     st.session_state[widgets.CHOSEN] = widgets.sidebar()
     history.keep_short()
-show.notice()
+notice = st.container()  # filled last: the page's own widgets may have had to replace values too
 try:
     page.run()
 except Exception:  # the URL of what led here is worth having; an interrupted run must not write its half of it
     state.end()
     raise
 state.end()
+with notice:
+    show.notice()

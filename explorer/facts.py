@@ -73,7 +73,7 @@ def _vector_facts(spec: Spec, encoding: VectorEncoding, seq_len: int) -> list[Fa
     facts = [("largest value", short(values.max().item()), "largest |value| of an encoding among the positions shown")]
     if isinstance(encoding, Sinusoidal):
         error = analysis.shift_map_error(encoding, 17, torch.arange(min(seq_len, 512)))
-        facts.append(("shift error", f"{error:.1e}", "largest |M·PE(p) - PE(p + 17)|: a shift is a linear map"))
+        facts.append(("shift error, k = 17", f"{error:.1e}", "largest |M·PE(p) - PE(p + 17)|: a shift is a linear map"))
     elif not isinstance(spec, IntegerSpec):  # there the gradient below is the same number
         facts.append(("longest vector", short(norms.max().item()), "largest norm among the positions shown"))
     if isinstance(spec, IntegerSpec):

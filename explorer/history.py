@@ -1,20 +1,26 @@
-"""Keeps the browser's history to one entry a page visit: Back leads to the page before, not to a slider's last step."""
+"""Keeps the browser's history to the reader's own steps: pages and links, not every position of a slider."""
 
 from __future__ import annotations
 
 import streamlit as st
 
 # Streamlit pushes an entry for every write of the query. Its own widget binding replaces the entry instead, which is
-# what a reader expects; there is no option for it, so a push that changes only the query becomes a replacement.
+# what a reader expects; there is no option for it, so a push that changes only the query becomes a replacement, unless
+# the reader has just followed a link to the page shown.
 _JS = """
 export default function () {
   if (history.posencReplaces) return;
   history.posencReplaces = true;
   const push = history.pushState.bind(history);
+  let followed = false;
+  document.addEventListener("click", (event) => {
+    if (event.target.closest?.('[data-testid="stPageLink"]')) followed = true;
+  }, true);
   history.pushState = (state, title, url) => {
     const target = new URL(url ?? location.href, location.href);
-    if (target.pathname === location.pathname) history.replaceState(state, title, url);
+    if (target.pathname === location.pathname && !followed) history.replaceState(state, title, url);
     else push(state, title, url);
+    followed = false;
   };
 }
 """

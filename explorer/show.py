@@ -22,10 +22,12 @@ FIRST_STAND_IN = 0xE000  # a private character that no name holds
 PAGES = "_pages"  # session key: id -> st.Page, set by the entry file so that links find their page
 
 
-def heading(title: str, chosen: Chosen) -> None:
-    """Page title with the scheme's name, and its formula."""
+def heading(title: str, chosen: Chosen, lead: str = "") -> None:
+    """Page title with the scheme's name, a lead, and the formula with its paper."""
     names = " against ".join(SCHEME_TEXT[s.scheme].name for s in chosen.specs)
     st.markdown(f"## {title}: {names}")
+    if lead:
+        st.markdown(lead)
     for column, spec in zip(st.columns(len(chosen.specs)), chosen.specs, strict=True):
         text = SCHEME_TEXT[spec.scheme]
         with column:

@@ -34,12 +34,18 @@ class Rejected:
 
 @dataclass
 class _State:
-    """Kept in the session. `values`: by URL name; numbers, choices and bools as such, lists and texts as text."""
+    """Kept in the session. `values`: by URL name; numbers, choices and bools as such, lists and texts as text.
+
+    It holds the fields of the scheme and of the page that are shown; those of others are put aside in `memory`, since
+    one name can mean different things there.
+    """
 
     values: dict[str, Any]
     rejected: tuple[Rejected, ...]
     writes: list[dict[str, list[str]]]
     shapes: dict[str, object]
+    memory: dict[tuple[str, str], dict[str, Any]]
+    shown: dict[str, str]  # prefix -> the scheme whose fields `values` holds
     live: tuple[str, frozenset[str]] = ("", frozenset())
     kept: frozenset[str] = frozenset()
     page: str = ""
@@ -51,7 +57,7 @@ class _State:
 
 def _state() -> _State:
     if "_state" not in st.session_state:
-        st.session_state["_state"] = _State({}, (), [], {})
+        st.session_state["_state"] = _State({}, (), [], {}, {}, {})
     return st.session_state["_state"]
 
 
@@ -64,19 +70,41 @@ def begin(page: str) -> None:
         for key in state.values
         if key in st.session_state and st.session_state[key] != state.values[key]
     }
+    state.values |= changed
+    if changed or page != state.page:
+        state.rejected = ()
+    if page != state.page:
+        _swap(state, ("page", state.page), ("page", page), _names(VIEWS.get(state.page, Spec)))
     back = bool(getattr(get_script_run_ctx(), "is_history_navigation", False))
     # A query that this app wrote itself earlier is a browser that lags behind, not a link.
     state.external = first or back or GO in query or (bool(query) and query not in state.writes)
-    if state.external and (query or not back):
+    if state.external:
         _take_link(state, page, query, keep_text=GO in query)
         if back:  # what comes back was written by this app, perhaps by another of its pages
             state.rejected = ()
-    elif changed:
-        state.values |= changed
-        state.rejected = ()
     if state.external or state.live[0] != page:
         state.live = ("", frozenset())
     state.kept, state.page, state.query, state.used, state.seen = state.live[1], page, query, {}, set()
+
+
+def _names(view: type[Spec]) -> set[str]:
+    return {p.name for p in view.params()}
+
+
+def _swap(state: _State, old: tuple[str, str], new: tuple[str, str], names: set[str]) -> None:
+    """Put the values of `names` aside under `old`, and take out those that were put aside under `new`."""
+    state.memory[old] = {n: state.values.pop(n) for n in names if n in state.values}
+    state.values |= state.memory.get(new, {})
+
+
+def enter_scheme(prefix: str, scheme: str) -> None:
+    """Call when the scheme is known: a scheme that was shown before gets its values back, a new one its defaults."""
+    state = _state()
+    shown = state.shown.get(prefix)
+    if shown is not None and shown != scheme:
+        names = {prefix + n for n in (_names(SCHEMES[shown]) if shown in SCHEMES else set())}
+        _swap(state, (prefix, shown), (prefix, scheme), names)
+    state.shown[prefix] = scheme
 
 
 def _take_link(state: _State, page: str, query: Mapping[str, list[str]], keep_text: bool) -> None:
@@ -84,6 +112,7 @@ def _take_link(state: _State, page: str, query: Mapping[str, list[str]], keep_te
     texts = {p.name for view in VIEWS.values() for p in view.params() if p.kind == "text"}
     kept = {k: v for k, v in state.values.items() if keep_text and k in texts and k not in query}
     state.values, state.rejected = kept | {k: v for k, v in values.items() if k not in kept}, rejected
+    state.shown = {prefix: values[prefix + "scheme"] for prefix in ("", B) if prefix + "scheme" in values}
 
 
 def read_link(page: str, query: Mapping[str, list[str]]) -> tuple[dict[str, Any], tuple[Rejected, ...]]:
@@ -128,7 +157,7 @@ def _used_instead(key: str, values: Mapping[str, Any]) -> str:
     if key not in values:
         return "nothing"
     value = values[key]
-    return str(value) if not isinstance(value, float) else f"{value:g}"
+    return (str(value) if not isinstance(value, float) else f"{value:g}") or "none"
 
 
 def _parse_view(view: type[Spec], texts: Mapping[str, str]) -> tuple[Spec, list[Problem]]:
@@ -165,6 +194,7 @@ def put(**values: Any) -> None:
     """Set values from a callback; the widgets of the next run show them."""
     state = _state()
     state.values |= values
+    state.shown |= {prefix: values[prefix + "scheme"] for prefix in ("", B) if prefix + "scheme" in values}
     for key, value in values.items():
         if key in st.session_state:
             st.session_state[key] = value
@@ -206,7 +236,9 @@ def end() -> None:
     wanted = {name: [text] for name, text in state.used.items()}
     if wanted == {"scheme": [DEFAULT_SCHEME]}:
         wanted = {}
-    if state.query != wanted:
+    _tell_unread(state)
+    # the browser may still show what an earlier run wrote, or what Streamlit did not hand on
+    if state.external or state.query != wanted or state.writes[-1:] != [wanted]:
         st.query_params.from_dict(wanted)
     state.writes = [*state.writes, wanted][-REMEMBERED_WRITES:]
     state.live = (state.page, frozenset(state.seen))
@@ -215,6 +247,22 @@ def end() -> None:
 def page() -> str:
     """The id of the page that this run shows."""
     return _state().page
+
+
+def reject(problem: Problem, used: str) -> None:
+    """Tell that a value of this run's link does not go with what is shown; nothing if it came from no link."""
+    state = _state()
+    if state.external and problem.name in (state.query or {}):
+        state.rejected += (Rejected(problem, used),)
+
+
+def _tell_unread(state: _State) -> None:
+    """What a link named and nothing of this run reads, such as the text where held-out text is shown."""
+    assert state.seen is not None
+    told = {r.problem.key for r in state.rejected} | {r.problem.name for r in state.rejected}
+    for name, texts in (state.query or {}).items():
+        if state.external and name not in state.seen | told | {GO}:
+            reject(Problem(name, texts[0], "what goes with the other values", "nothing here reads it"), "nothing")
 
 
 def rejected() -> tuple[Rejected, ...]:

@@ -165,7 +165,7 @@ STORY: tuple[Step, ...] = (
     Step(
         "Or learn it",
         "A trained table fits the data, and has no row past its length.",
-        "See where a table ends", "encodings", {"scheme": "learned", "seq_len": "256"},
+        "See where a table ends", "encodings", {"scheme": "learned"},
     ),
     Step(
         "Rotate instead of adding",
@@ -187,7 +187,7 @@ STORY: tuple[Step, ...] = (
     Step(
         "Mix schemes by layer",
         "Recent models drop positions in some layers and rotate in the others.",
-        "ALiBi first, RoPE after", "attention", {"scheme": "hybrid"},
+        "RoPE first, no position after", "attention", {"scheme": "hybrid", "layers": "rope, none"},
     ),
 )  # fmt: skip
 
@@ -205,6 +205,8 @@ PRESETS: dict[str, dict[str, str]] = {
     "ALiBi, 12 heads (no power of two)": {"scheme": "alibi", "n_heads": "12"},
     "Sinusoidal, the paper's (d_model 512)": {"scheme": "sinusoidal", "d_model": "512"},
     "Learned, RoBERTa's offset": {"scheme": "learned", "max_position_embeddings": "514", "offset": "2"},
+    "Hybrid, ALiBi first and RoPE after": {"scheme": "hybrid"},
+    "Hybrid, NoPE every 2nd layer": {"scheme": "hybrid", "layers": "rope, none"},
     "Hybrid, NoPE every 4th layer": {"scheme": "hybrid", "layers": "rope*3, none"},
     "No position": {"scheme": "none"},
 }  # fmt: skip
@@ -286,10 +288,9 @@ def formula_of(spec: Spec) -> str:
     """The scheme's formula as its parameters have it."""
     text = SCHEME_TEXT[spec.scheme].formula
     if isinstance(spec, RopeSpec):
-        used = SCALING_TEXT[spec.scaling][0]
-        return text.replace(
-            r"\omega_i = \theta^{-2i/d}", used.replace("R", str(spec.rotary_dim)) if "R" in used else used
-        )
+        base = f"{spec.base:,.10g}".replace(",", "{,}")
+        used = SCALING_TEXT[spec.scaling][0].replace("R", str(spec.rotary_dim)) + rf",\ \theta = {base}"
+        return text.replace(r"\omega_i = \theta^{-2i/d}", used)
     if isinstance(spec, AlibiSpec) and spec.variant == "symmetric":
         return text.replace("(m - n)", "|m - n|")
     if isinstance(spec, IntegerSpec):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import streamlit as st
@@ -13,7 +13,7 @@ from explorer import limits, state
 from explorer.text import COMPARISONS, PRESETS, SCHEME_TEXT
 from explorer.views import SharedView
 from explorer.words import plain
-from posenc_core import SCHEMES, Param, Spec, parse_query
+from posenc_core import SCHEMES, Param, Problem, Spec, parse_query
 from posenc_core.spec import number_text
 
 V = TypeVar("V", bound=Spec)
@@ -88,6 +88,7 @@ def _scheme(prefix: str, title: str, options: Sequence[str]) -> Spec | None:
     key = prefix + "scheme"
     scheme = choice(key, title, options, state.get(key, options[0] if prefix else state.DEFAULT_SCHEME),
                     names={s: t.name for s, t in SCHEME_TEXT.items()} | {NO_SECOND: "nothing"})  # fmt: skip
+    state.enter_scheme(prefix, scheme)
     if scheme == NO_SECOND:
         return None
     spec_type = SCHEMES[scheme]
@@ -102,7 +103,7 @@ def _scheme(prefix: str, title: str, options: Sequence[str]) -> Spec | None:
     spec, over = limits.limited(spec)
     problems += over
     for problem in problems:
-        shown = spec.field_text(problem.key) if problem.key in texts else "nothing"
+        shown = (spec.field_text(problem.key) if problem.key in texts else "") or "none"
         st.error(plain(f"{problem}. Shown instead: {shown}."), icon=":material/error:")
     state.show({prefix + n: t for n, t in spec.to_query().items()})
     return spec
@@ -162,8 +163,11 @@ def param_widget(
     """Draw the widget of a field and return its value; lists come back as the text in the box."""
     title, help_text = title or label(p.name), f"`{key}` · {p.meaning}. Legal: {p.legal}."
     default = field_default(p)
-    value = state.get(key, default)
-    value = legal(p, value, maximum) if isinstance(value, str | int | float) else default
+    asked = state.get(key, default)
+    value = legal(p, asked, maximum) if isinstance(asked, str | int | float) else default
+    if value != asked:
+        high = p.maximum if p.maximum is None or maximum is None else min(p.maximum, maximum)
+        state.reject(Problem(key, asked, replace(p, maximum=high).legal, "with the other values"), as_text(value))
     if p.kind == "choice":
         return choice(key, title, options or p.choices, value, help_text=help_text)
     if p.kind in ("floats", "layers"):

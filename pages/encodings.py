@@ -105,8 +105,8 @@ for index, spec in enumerate(specs):
                 first_colour=POSITION_COLOUR, second_colour=POSITION_B_COLOUR, rows=int(clocks["row"].max()) + 1,
             )  # fmt: skip
             show.below(
-                f"The hands of {len(clocks)} pairs at positions {position} and {second}: move both by the same "
-                "amount, and the angle between the two hands of a clock stays."
+                f"The hands of {len(clocks)} pairs at position {position} (orange) and {second} (blue): move both by "
+                "the same amount, and the angle between the two hands of a clock stays."
             )
     similar = pictures.similarity_picture(spec, seq_len, guides)
     if similar is not None:
@@ -120,8 +120,8 @@ for index, spec in enumerate(specs):
             selected=min(head, len(heads) - 1), on_click=lambda panel, x, y: state.put(head=panel),
         )  # fmt: skip
         show.below(
-            f"{len(heads)} of {pictures.heads_of(spec)} heads on one scale; the steeper, the shorter-sighted. "
-            "Click one to enlarge it."
+            f"{len(heads)} of {pictures.heads_of(spec)} heads over the first {heads[0].cols} positions, on one scale; "
+            "the steeper, the shorter-sighted. Click one to enlarge it."
         )
     if isinstance(spec, SinusoidalSpec):
         with left:

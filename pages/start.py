@@ -9,8 +9,7 @@ from explorer.pictures.common import layer_spec, names_of
 from explorer.text import ENCODING_SEEN, INTRODUCTION, STORY, Try
 
 chosen = widgets.chosen()
-show.heading("Positional encodings", chosen)
-st.markdown(INTRODUCTION)
+show.heading("Positional Encoding Explorer", chosen, INTRODUCTION)
 show.numbers(key_numbers(chosen.spec, chosen.seq_len))
 specs = [layer_spec(s, 0) for s in chosen.specs]
 large = pictures.same_scale([pictures.encoding_picture(s, chosen.seq_len, "cos", 0, ()) for s in specs])

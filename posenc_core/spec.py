@@ -42,8 +42,8 @@ class Problem:
     def __str__(self) -> str:
         try:
             shown = repr(self.value)
-        except ValueError:  # Python prints no whole number of more than 4,300 digits
-            shown = "a number too long to print"
+        except (ValueError, RecursionError):  # Python prints no whole number of more than 4,300 digits, no deep nest
+            shown = "a value too long to print"
         why = f" ({self.reason})" if self.reason else ""
         return f"{_cut(self.name)} = {_cut(shown)} is not legal{why}; legal: {self.legal}"
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from posenc_core import SCHEMES, PositionalEncoding, Spec, SpecError, build
 from posenc_core.model import Checkpoint, ToyModel, load_checkpoint, read_record
+from posenc_core.schemes.hybrid import HybridSpec
 from posenc_core.schemes.learned import Learned, LearnedSpec
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
@@ -64,9 +65,12 @@ def checkpoint_name(spec: Spec) -> str:
 
     def differing(name: str) -> tuple[int, int]:
         trained = candidates[name].spec
+        if isinstance(spec, HybridSpec) and isinstance(trained, HybridSpec):
+            pairs = zip(spec.layers, trained.layers, strict=False)
+            return sum(a.scheme != b.scheme for a, b in pairs), len(name)
         sizes = candidates[name].size
         try:
-            mine = spec.with_sizes(d_model=sizes.d_model, d_head=sizes.d_head) if spec.hook != "layers" else spec
+            mine = spec.with_sizes(d_model=sizes.d_model, d_head=sizes.d_head)
         except SpecError:  # a rotary_fraction that leaves no whole pair at the toy's size
             mine = spec
         return sum(getattr(mine, p.name) != getattr(trained, p.name) for p in spec.params()), len(name)

@@ -20,7 +20,7 @@ from explorer.text import SCHEME_TEXT, Try
 from posenc_core import SCHEMES, Spec
 from posenc_core.schemes.alibi import AlibiSpec
 
-PROJECTIONS: dict[str, str] = {"identity": "no projections", "random": "random W", "trained": "trained W"}
+PROJECTIONS: dict[str, str] = {"identity": "positions alone", "random": "random W", "trained": "trained W"}
 MAX_HEADS = 8  # drawn as lines
 FLOOR = 10.0  # score below which a key is as good as gone: weight 5e-5
 THUMBNAIL = 128  # cells on a side

@@ -78,7 +78,7 @@ class _Last(NamedTuple):
     made: tuple[Tensor, Tensor]
 
     def fits(self, positions: Tensor, inv_freq: Tensor, dtype: torch.dtype) -> bool:
-        """Whether they are the tables of these; content is compared on the CPU only, a GPU would have to be waited for."""
+        """Whether they are the tables of these; content is compared on the CPU only, since a GPU makes one wait."""
         same = self.positions() is positions and self.version == positions._version
         if not same or self.dtype != dtype or self.inv_freq is not inv_freq:
             return False

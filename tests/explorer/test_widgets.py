@@ -244,15 +244,47 @@ def test_a_change_is_written_to_the_address_and_a_default_leaves_it(open_app: An
     assert not at.exception
 
 
-def test_a_scheme_change_keeps_shared_names_and_drops_the_rest(open_app: Any, address: Any) -> None:
+def test_every_scheme_keeps_its_own_values(open_app: Any, address: Any) -> None:
     at = open_app("", "scheme=rope&d_head=128&base=500000&scaling=linear&factor=4&seq_len=1024")
     widget(at, "scheme").set_value("sinusoidal").run()
     assert not at.exception
-    assert address(at) == {"scheme": "sinusoidal", "base": "500000", "seq_len": "1024"}
+    assert address(at) == {"scheme": "sinusoidal", "seq_len": "1024"}
     widget(at, "scheme").set_value("alibi").run()
     assert address(at) == {"scheme": "alibi", "seq_len": "1024"}
     widget(at, "seq_len").set_value(512).run()
     assert address(at) == {"scheme": "alibi"}
+    widget(at, "scheme").set_value("rope").run()
+    assert address(at) == {
+        "scheme": "rope", "d_head": "128", "base": "500000", "scaling": "linear", "factor": "4",
+    }  # fmt: skip
+
+
+def test_a_page_keeps_its_own_values(open_app: Any, address: Any) -> None:
+    at = open_app("encodings", "scheme=alibi&head=5")
+    at.switch_page("../pages/attention.py").run()
+    assert address(at) == {"scheme": "alibi"}
+    at.switch_page("../pages/encodings.py").run()
+    assert address(at) == {"scheme": "alibi", "head": "5"}
+
+
+@pytest.mark.parametrize(
+    ("page", "query", "name", "used"),
+    [
+        ("encodings", "position=4000", "position = 4000", "511"),
+        ("encodings", "scheme=alibi&head=200", "head = 200", "7"),
+        ("attention", "query=1000", "query = 1000", "52"),
+        ("attention", "source=held_out&text=hello", "text = 'hello'", "nothing"),
+        ("encodings", "scheme=alibi&quantity=sin", "quantity = 'sin'", "nothing"),
+    ],
+)
+def test_a_value_that_does_not_go_with_the_others_is_told(
+    open_app: Any, page: str, query: str, name: str, used: str
+) -> None:
+    at = open_app(page, query)
+    assert not at.exception
+    (notice,) = [w.value.replace("\\", "") for w in at.warning]
+    assert name in notice
+    assert f"Used instead: {used}." in notice
 
 
 def test_a_scheme_change_never_leaves_an_illegal_value_behind(open_app: Any, address: Any) -> None:
@@ -264,8 +296,10 @@ def test_a_scheme_change_never_leaves_an_illegal_value_behind(open_app: Any, add
     widget(at, "layout").set_value("concatenated").run()
     widget(at, "scheme").set_value("rope").run()
     assert not at.exception
-    assert widget(at, "layout").value == "half"
-    assert address(at) == {}
+    assert widget(at, "layout").value == "interleaved"
+    assert address(at) == {"scheme": "rope", "layout": "interleaved"}
+    widget(at, "scheme").set_value("sinusoidal").run()
+    assert address(at) == {"scheme": "sinusoidal", "layout": "concatenated"}
 
 
 def test_the_second_scheme_comes_and_goes(open_app: Any, address: Any) -> None:
