@@ -561,4 +561,3 @@ def test_100_kb_of_slopes_is_refused_in_bounded_time():
 def test_hash_follows_equality(spec):
     assert spec.replace() == spec
     assert hash(spec.replace()) == hash(spec)
-
