@@ -159,9 +159,24 @@ class Record:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Record:
-        """Reads what to_mapping wrote, also from JSON. Raises SpecError, KeyError or TypeError for anything else."""
+        """Reads what to_mapping wrote, also from JSON. Raises ValueError, KeyError or TypeError for anything else."""
         case = Case(parse_spec(mapping["spec"]), *(mapping[f] for f in ("length", "device", "dtype", "what")))
-        return cls(case, **{k: v for k, v in mapping.items() if k != "spec" and not hasattr(case, k)})
+        legal = {"device": DEVICES, "dtype": tuple(DTYPES), "what": tuple(PARTS)}
+        for name, names in legal.items():
+            if getattr(case, name) not in names:
+                raise ValueError(f"{name} = {getattr(case, name)!r} is not legal; legal: one of {', '.join(names)}")
+        made = cls(case, **{k: v for k, v in mapping.items() if k != "spec" and not hasattr(case, k)})
+        if type(case.length) is not int or case.length < 1:
+            raise ValueError(f"length = {case.length!r} is not legal; legal: a whole number from 1")
+        for name, value in vars(made).items():
+            texts = name in ("memory_method", "skipped", "note")
+            if isinstance(value, Case) or value is None or (texts and isinstance(value, str)):
+                continue
+            if texts or isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise ValueError(f"{name} = {value!r} is not legal; legal: a {'text' if texts else 'number from 0'}")
+        if not made.skipped and None in (made.median, made.lower, made.upper):
+            raise ValueError("a record that is not skipped needs median, lower and upper")
+        return made
 
 
 class Step(NamedTuple):

@@ -14,7 +14,7 @@ import streamlit as st
 from explorer.compute.common import ASSETS
 from explorer.jobs import Job, session_jobs
 from explorer.views import TimingView
-from posenc_core import Spec, SpecError, benchmark
+from posenc_core import Spec, benchmark
 from posenc_core.benchmark import Config, Record
 
 BENCHMARKS = ASSETS / "benchmarks"
@@ -127,7 +127,9 @@ def recorded_runs(folder: Path) -> tuple[Run, ...]:
             content = json.loads(path.read_text())
             records = tuple(map(Record.from_mapping, content["records"]))
             benchmark.machine_line(content["machine"])
+            if not records or not isinstance(content.get("config"), dict):
+                raise ValueError("no records, or no config")
             out.append(Run(content, records, recorded=True))
-        except (OSError, ValueError, KeyError, TypeError, SpecError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             _log.warning("%s is no recorded run: %s", path, error)
     return tuple(out)

@@ -85,7 +85,8 @@ def test_a_click_moves_the_position_everywhere(app: Any) -> None:
     app.wait_for_query(position=tip["col"])
     assert app.shown("position") == tip["col"]
     assert (
-        f"at positions {tip['col']} and {int(tip['col']) + 8}" in app.page.locator("[data-testid=stMain]").inner_text()
+        f"at position {tip['col']} (orange) and {int(tip['col']) + 8} (blue)"
+        in app.page.locator("[data-testid=stMain]").inner_text()
     )
     for name, picture in before.items():
         assert app.painted(name) != picture

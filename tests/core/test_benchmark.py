@@ -345,3 +345,19 @@ def test_records_on_cuda(dtype: str) -> None:
     assert [r.skipped for r in layers] == [""] * len(SCHEMES)
     assert all(0 < r.median < math.inf and r.peak_bytes > 0 and r.overhead > 0 for r in layers)
     assert "max_memory_allocated" in layers[0].memory_method
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("length", "128"), ("length", -5), ("length", None), ("median", "fast"), ("median", -1.0),
+        ("median", float("nan")), ("lower", None), ("peak_bytes", "x"), ("what", "zzz"), ("device", None),
+        ("dtype", "int4"), ("note", 3),
+    ],
+)  # fmt: skip
+def test_a_foreign_record_is_refused(name, value):
+    spec = parse_spec({"scheme": "rope"})
+    good = Record(Case(spec, 128), median=1.0, lower=0.5, upper=2.0, repetitions=3, peak_bytes=10).to_mapping()
+    assert Record.from_mapping(good).median == 1.0
+    with pytest.raises((ValueError, TypeError)):
+        Record.from_mapping(good | {name: value})
