@@ -15,7 +15,7 @@ from explorer.compute.common import trained_table
 from explorer.compute.encodings import key_numbers
 from explorer.pictures import encodings as pictures
 from explorer.pictures.common import layer_spec, names_of
-from explorer.text import ENCODING_SEEN, ENCODING_TRIES
+from explorer.text import ENCODING_SEEN, ENCODING_TRIES, Try
 from explorer.views import EncodingsView
 from posenc_core.schemes.integer import IntegerSpec
 from posenc_core.schemes.learned import LearnedSpec
@@ -67,7 +67,10 @@ if isinstance(chosen.spec, LearnedSpec) and not trained_table(chosen.spec):
 show.below(seen, ENCODING_TRIES[chosen.spec.scheme])
 if len(large) == 2 and (difference := pictures.difference_picture(*large)) is not None:
     show.picture(difference, name="difference", alt_text="First scheme minus second", height=300)
-    show.below("First minus second: no colour where both agree.")
+    show.below(
+        "First minus second: no colour where both agree.",
+        [Try("the first alone", {"b_scheme": ""}, "One large picture instead of two.")],
+    )
 
 colours = [SCHEME_COLOURS[s.scheme] for s in specs]
 series = tuple(zip(names, [colours[0], *(VERMILLION if c == colours[0] else c for c in colours[1:])], strict=True))
@@ -83,7 +86,10 @@ with left:
                 x_title="position", y_title=lines.y_title, series=lines.series, guide_colour=POSITION_COLOUR,
             )  # fmt: skip
     if any(s.hook != "none" for s in specs):
-        show.below("Each curve is one row of the large picture, around the marked position.")
+        show.below(
+            "Each curve is one row of the large picture, around the marked position.",
+            [Try("twelve waves", {"waves": "12"}, "The rows between them join in.")],
+        )
 ladder = pictures.ladder(list(zip(specs, names, strict=True)), seq_len)
 if ladder is not None:
     with right:
@@ -91,7 +97,10 @@ if ladder is not None:
             spectrum.ladder, ladder, name="ladder", alt_text="Wavelength of every pair", series=series,
             guide_colour=TRAINING_LENGTH_COLOUR,
         )  # fmt: skip
-        show.below("Pairs above a dashed line never finish a turn within that length.")
+        show.below(
+            "Pairs above a dashed line never finish a turn within that length.",
+            [Try("4,096 positions", {"seq_len": "4096"}, "The upper line rises: more pairs turn fully.")],
+        )
 
 for index, spec in enumerate(specs):
     if len(specs) > 1 and spec.hook != "none":
@@ -106,13 +115,20 @@ for index, spec in enumerate(specs):
             )  # fmt: skip
             show.below(
                 f"The hands of {len(clocks)} pairs at position {position} (orange) and {second} (blue): move both by "
-                "the same amount, and the angle between the two hands of a clock stays."
+                "the same amount, and the angle between the two hands of a clock stays.",
+                [
+                    Try(
+                        "move both by 5",
+                        {"position": str(min(position + 5, seq_len - 1)), "distance": str(second - position)},
+                        "All hands turn, and the angles between them stay.",
+                    )
+                ],
             )
     similar = pictures.similarity_picture(spec, seq_len, guides)
     if similar is not None:
         with right if clocks is not None else left:
             show.picture(similar, name=f"similarity_{index}", alt_text="Similarity of all positions", height=300)
-            show.below("How alike any two positions are.")
+            show.below("How alike any two positions are.", [pictures.similarity_try(spec)])
     if spec.hook == "bias":
         heads = pictures.head_pictures(spec, seq_len)
         show.picture(
@@ -121,7 +137,8 @@ for index, spec in enumerate(specs):
         )  # fmt: skip
         show.below(
             f"{len(heads)} of {pictures.heads_of(spec)} heads over the first {heads[0].cols} positions, on one scale; "
-            "the steeper, the shorter-sighted. Click one to enlarge it."
+            "the steeper, the shorter-sighted. Click one to enlarge it.",
+            [Try("the last head", {"head": str(len(heads) - 1)}, "Its bias fills the large picture.")],
         )
     if isinstance(spec, SinusoidalSpec):
         with left:
@@ -129,7 +146,8 @@ for index, spec in enumerate(specs):
             show.picture(shift, name=f"shift_{index}", alt_text="The linear map that shifts positions", height=300)
             show.below(
                 f"One matrix moves every position by {second - position}: |M·PE(p) - PE(p + k)| is at most "
-                f"{pictures.shift_error(spec, second - position):.1e}."
+                f"{pictures.shift_error(spec, second - position):.1e}.",
+                [Try("a shift of 64", {"position": "0", "distance": "64"}, "Every pair of dimensions turns further.")],
             )
     if spec.hook == "embed":
         with right:
@@ -148,5 +166,6 @@ for index, spec in enumerate(specs):
                 )  # fmt: skip
         show.below(
             "Three faults: one-hot positions are all equally far apart, a table has no value past its end, and what "
-            "the raw index does to a gradient grows with the position."
+            "the raw index does to a gradient grows with the position.",
+            [Try("the waves that came instead", {"scheme": "sinusoidal"}, "Every value stays between -1 and 1.")],
         )

@@ -16,6 +16,7 @@ from explorer.charts.spectrum import clocks_data, ladder_data
 from explorer.compute import encodings as compute
 from explorer.compute.common import TRAIN_LENGTH, encoding
 from explorer.pictures.common import Lines, spread
+from explorer.text import Try
 from posenc_core import Spec, analysis, parse_spec
 from posenc_core.schemes.integer import IntegerSpec
 from posenc_core.schemes.sinusoidal import Sinusoidal, SinusoidalSpec
@@ -197,3 +198,10 @@ def shift_error(spec: SinusoidalSpec, k: int) -> float:
 def closest_pair(spec: Spec, seq_len: int) -> float:
     """The smallest distance between the vectors of two positions."""
     return compute.closest_pair(spec, seq_len)
+
+
+def similarity_try(spec: Spec) -> Try:
+    """What to change beside a similarity map."""
+    if spec.hook == "rotate":
+        return Try("a base of 100", {"scheme": spec.scheme, "base": "100"}, "The slow pairs turn too: more stripes.")
+    return Try("RoPE's", {"scheme": "rope"}, "Every diagonal has one colour: only the distance counts.")
