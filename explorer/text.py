@@ -73,7 +73,7 @@ SCHEME_TEXT: dict[str, SchemeText] = {
         "RoPE",
         r"\begin{gathered} s_{mn} = \frac{(R_m q_m) \cdot (R_n k_n)}{\sqrt{d}} "
         r"= \frac{q_m \cdot R_{n-m} k_n}{\sqrt{d}} \\[4pt] "
-        r"R_m \text{ turns pair } i \text{ by } m\,\omega_i, \quad \omega_i = \theta^{-2i/d} \end{gathered}",
+        r"R_m \text{ turns pair } i \text{ by } m\,\omega_i \\ \omega_i = \theta^{-2i/d} \end{gathered}",
         "Pairs of query and key features turn with the position, so that a score sees only how far apart they are.",
         Paper(
             "Su et al.", 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding",
@@ -103,15 +103,15 @@ SCHEME_TEXT: dict[str, SchemeText] = {
 SCALING_TEXT: dict[str, tuple[str, str]] = {
     "none": (r"\omega_i = \theta^{-2i/R}", "the spectrum as trained"),
     "linear": (
-        r"\omega_i' = \omega_i / s",
+        r"\omega_i = \theta^{-2i/R} / s",
         "position interpolation, [Chen et al. 2023](https://arxiv.org/abs/2306.15595)",
     ),
     "ntk": (
-        r"\theta' = \theta\, s^{R/(R-2)}",
+        r"\omega_i = \theta'^{\,-2i/R} \\ \theta' = \theta\, s^{R/(R-2)}",
         "NTK-aware base, bloc97 2023; written up in [Peng et al. 2023](https://arxiv.org/abs/2309.00071)",
     ),
     "proportional": (
-        r"\omega_i = \theta^{-2i/d}/s \text{ for } i < \lfloor p\,d/2 \rfloor,\ \text{else } 0",
+        r"\omega_i = \theta^{-2i/d}/s \text{ for } i < \lfloor p\,d/2 \rfloor \text{, else } 0 \\ p = P",
         "p-RoPE, [Barbero et al. 2024](https://arxiv.org/abs/2410.06205)",
     ),
 }
@@ -288,9 +288,12 @@ def formula_of(spec: Spec) -> str:
     """The scheme's formula as its parameters have it."""
     text = SCHEME_TEXT[spec.scheme].formula
     if isinstance(spec, RopeSpec):
-        base = f"{spec.base:,.10g}".replace(",", "{,}")
-        used = SCALING_TEXT[spec.scaling][0].replace("R", str(spec.rotary_dim)) + rf",\ \theta = {base}"
-        return text.replace(r"\omega_i = \theta^{-2i/d}", used)
+        values = {r"\theta": f"{spec.base:,.10g}"} | ({"s": f"{spec.factor:g}"} if spec.scaling != "none" else {})
+        known = r",\ ".join(f"{name} = {value.replace(',', '{,}')}" for name, value in values.items())
+        used = (
+            SCALING_TEXT[spec.scaling][0].replace("R", str(spec.rotary_dim)).replace("P", f"{spec.rotary_fraction:g}")
+        )
+        return text.replace(r"\omega_i = \theta^{-2i/d}", rf"{used},\ {known}")
     if isinstance(spec, AlibiSpec) and spec.variant == "symmetric":
         return text.replace("(m - n)", "|m - n|")
     if isinstance(spec, IntegerSpec):

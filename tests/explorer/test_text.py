@@ -11,7 +11,7 @@ import pytest
 
 from explorer import state, text
 from explorer.views import VIEWS
-from posenc_core import SCHEMES
+from posenc_core import SCHEMES, parse_spec
 from posenc_core.frequencies import SCALINGS
 
 
@@ -175,3 +175,19 @@ def test_every_link_on_a_page_is_legal_and_leads_somewhere_else(opened: Any, pag
         assert query.pop(state.GO) == "1", link.label
         there = read(link.page, query)
         assert link.page != page or there != here, link.label
+
+
+@pytest.mark.parametrize(
+    ("mapping", "parts"),
+    [
+        ({"scheme": "rope", "rotary_fraction": 0.25}, [r"\theta^{-2i/16}", r"\theta = 10{,}000"]),
+        ({"scheme": "rope", "scaling": "ntk", "factor": 4.0}, [r"\theta\, s^{64/(64-2)}", "s = 4"]),
+        ({"scheme": "rope", "scaling": "proportional", "rotary_fraction": 0.75}, ["p = 0.75", r"\theta^{-2i/d}/s"]),
+        ({"scheme": "alibi", "variant": "symmetric"}, ["|m - n|"]),
+        ({"scheme": "sinusoidal", "endpoint": True, "layout": "concatenated"}, ["{p,i+d/2}", "-i/(d/2-1)"]),
+        ({"scheme": "integer", "variant": "one_hot"}, ["e_p"]),
+    ],
+)
+def test_the_formula_follows_the_parameters(mapping: dict[str, Any], parts: list[str]) -> None:
+    formula = text.formula_of(parse_spec(mapping))
+    assert all(part in formula for part in parts), formula
