@@ -130,12 +130,6 @@ class View(Generic[V]):
         self.values[name] = param_widget(p, name, maximum=maximum, title=title, options=options)
         return self.values[name]
 
-    def set(self, name: str) -> Any:
-        """The value of a field that is set by a click in a picture instead of a widget."""
-        p = self.view.param(name)
-        self.values[name] = legal(p, state.get(name, p.default))
-        return self.values[name]
-
     def close(self) -> V:
         """The validated view."""
         made = self.view(**self.values)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,13 +24,6 @@ def symmetric(values: Array) -> tuple[float, float]:
     finite = values[np.isfinite(values)]
     high = float(np.abs(finite).max()) if finite.size else 1.0
     return (-high, high) if high > 0 else (-1.0, 1.0)
-
-
-def spanning(values: Array) -> tuple[float, float]:
-    """A domain from the smallest to the largest finite value."""
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
 def vectors_map(
@@ -75,13 +66,3 @@ def scores_map(values: Array, title: str, domain: tuple[float, float], diverging
     """Scores [queries, keys]."""
     return Heatmap(values, Axis("key position n"), Axis("query position m"), title, "score",
                    "diverging" if diverging else "sequential", domain)  # fmt: skip
-
-
-def attention_map(weights: Array, labels: Sequence[str] | None, title: str = "", top: float | None = None) -> Heatmap:
-    """Attention weights [queries, keys], with the tokens as labels if there are few enough to read."""
-    names = tuple(labels) if labels is not None else None
-    return Heatmap(
-        weights, Axis("key", labels=names), Axis("query", labels=names), "attention weight",
-        palette="sequential", domain=(0.0, top or max(float(np.nanmax(weights)), 1e-6)), title=title,
-        undefined_label="forbidden by the causal mask",
-    )  # fmt: skip
