@@ -12,6 +12,7 @@ from posenc_core.schemes.integer import IntegerSpec
 from posenc_core.schemes.sinusoidal import Sinusoidal
 
 Fact = tuple[str, str, str]
+SHIFT = 17  # positions, of the shift whose linear map is checked
 
 
 def short(value: float) -> str:
@@ -47,7 +48,7 @@ def key_numbers(spec: Spec, encoding: PositionalEncoding, seq_len: int) -> list[
     parameters = sum(p.numel() for p in encoding.parameters())
     facts.append(("parameters", f"{parameters:,}", "trained numbers that the scheme adds"))
     if len(facts) < 3:
-        facts.append(("hooks", "none", "places where the scheme acts on attention"))
+        facts.append(("hook", spec.hook, "place where the scheme acts on attention"))
     return facts[:5]
 
 
@@ -72,8 +73,9 @@ def _vector_facts(spec: Spec, encoding: VectorEncoding, seq_len: int) -> list[Fa
     values = vectors[vectors.isfinite()].abs()
     facts = [("largest value", short(values.max().item()), "largest |value| of an encoding among the positions shown")]
     if isinstance(encoding, Sinusoidal):
-        error = analysis.shift_map_error(encoding, 17, torch.arange(min(seq_len, 512)))
-        facts.append(("shift error, k = 17", f"{error:.1e}", "largest |M·PE(p) - PE(p + 17)|: a shift is a linear map"))
+        error = analysis.shift_map_error(encoding, SHIFT, torch.arange(min(seq_len, 512)))
+        meaning = f"largest |M·PE(p) - PE(p + {SHIFT})|: a shift is a linear map"
+        facts.append((f"shift error, k = {SHIFT}", f"{error:.1e}", meaning))
     elif not isinstance(spec, IntegerSpec):  # there the gradient below is the same number
         facts.append(("longest vector", short(norms.max().item()), "largest norm among the positions shown"))
     if isinstance(spec, IntegerSpec):

@@ -123,12 +123,12 @@ def read_link(page: str, query: Mapping[str, list[str]]) -> tuple[dict[str, Any]
     values: dict[str, Any] = {}
     names = set[str]()
     for view in (SharedView, VIEWS.get(page, Spec)):
-        mine = {n: t for n, t in texts.items() if n in {p.name for p in view.params()}}
-        names |= {p.name for p in view.params()}
+        mine = {n: t for n, t in texts.items() if n in _names(view)}
+        names |= _names(view)
         made, view_problems = _parse_view(view, mine)
         problems += view_problems
         values |= field_values(made)
-    known = {p.name for spec in SCHEMES.values() for p in spec.params()}
+    known = set[str]().union(*map(_names, SCHEMES.values()))
     rest = {n: t for n, t in texts.items() if n not in names}
     unknown = {n: t for n, t in rest.items() if n.removeprefix(B) not in known | {"scheme"}}
     for prefix in ("", B):
@@ -281,7 +281,7 @@ def link(changes: Mapping[str, str]) -> dict[str, str]:
     A changed scheme drops the old one's parameters. The shared view stays; the page's own values do not.
     """
     used = _state().used or {}
-    out = {n: t for n, t in used.items() if n in {p.name for p in SharedView.params()}}
+    out = {n: t for n, t in used.items() if n in _names(SharedView)}
     for prefix in ("", B):
         mine = {n: t for n, t in used.items() if n.startswith(B) == bool(prefix) and _is_scheme_name(n)}
         if prefix + "scheme" in changes:
@@ -292,4 +292,4 @@ def link(changes: Mapping[str, str]) -> dict[str, str]:
 
 def _is_scheme_name(name: str) -> bool:
     name = name.removeprefix(B)
-    return name == "scheme" or any(name == p.name for spec in SCHEMES.values() for p in spec.params())
+    return name == "scheme" or any(name in _names(spec) for spec in SCHEMES.values())

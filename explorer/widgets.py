@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from explorer import limits, state
 from explorer.text import COMPARISONS, PRESETS, SCHEME_TEXT
@@ -122,12 +121,10 @@ class View(Generic[V]):
     def __init__(self, view: type[V]) -> None:
         self.view, self.values = view, dict[str, Any]()
 
-    def field(
-        self, name: str, maximum: float | None = None, title: str | None = None, options: Sequence[str] = ()
-    ) -> Any:
+    def field(self, name: str, maximum: float | None = None, options: Sequence[str] = ()) -> Any:
         """Draw a field's widget where the caller stands; `maximum` may be less than the field's own."""
         p = self.view.param(name)
-        self.values[name] = param_widget(p, name, maximum=maximum, title=title, options=options)
+        self.values[name] = param_widget(p, name, maximum=maximum, options=options)
         return self.values[name]
 
     def close(self) -> V:
@@ -151,11 +148,9 @@ def legal(p: Param, value: Any, maximum: float | None = None) -> Any:
     return value if kind and isinstance(value, kind) else p.default
 
 
-def param_widget(
-    p: Param, key: str, *, maximum: float | None = None, title: str | None = None, options: Sequence[str] = ()
-) -> Any:
+def param_widget(p: Param, key: str, *, maximum: float | None = None, options: Sequence[str] = ()) -> Any:
     """Draw the widget of a field and return its value; lists come back as the text in the box."""
-    title, help_text = title or label(p.name), f"`{key}` · {p.meaning}. Legal: {p.legal}."
+    title, help_text = label(p.name), f"`{key}` · {p.meaning}. Legal: {p.legal}."
     default = field_default(p)
     asked = state.get(key, default)
     value = legal(p, asked, maximum) if isinstance(asked, str | int | float) else default
@@ -210,17 +205,16 @@ def shown_number(value: float) -> str:
 
 def choice(
     key: str, title: str, options: Sequence[str], value: str, *, names: Mapping[str, str] | None = None,
-    help_text: str | None = None, where: DeltaGenerator | None = None,
+    help_text: str | None = None,
 ) -> str:  # fmt: skip
     """A choice of few as buttons side by side, of many as a list."""
     state.feed(key, value if value in options else options[0], tuple(options))
     names = names or {}
-    area = where or st
     made: str | None
     if len(options) <= 4 and not names:
-        made = area.segmented_control(title, options, key=key, help=help_text, required=True)
+        made = st.segmented_control(title, options, key=key, help=help_text, required=True)
     else:
-        made = area.selectbox(title, options, key=key, help=help_text, format_func=lambda s: names.get(s, s))
+        made = st.selectbox(title, options, key=key, help=help_text, format_func=lambda s: names.get(s, s))
     result = made if made is not None and made in options else options[0]
     state.take(key, result)
     return result

@@ -11,8 +11,8 @@ from explorer.charts.palette import (
     TRAINING_LENGTH_COLOUR,
     VERMILLION,
 )
+from explorer.compute import encodings as compute
 from explorer.compute.common import trained_table
-from explorer.compute.encodings import key_numbers
 from explorer.pictures import encodings as pictures
 from explorer.pictures.common import layer_spec, names_of
 from explorer.text import ENCODING_SEEN, ENCODING_TRIES, Try
@@ -25,7 +25,7 @@ chosen = widgets.chosen()
 seq_len = chosen.seq_len
 view = widgets.View(EncodingsView)
 show.heading("Encodings", chosen)
-show.numbers(key_numbers(chosen.spec, seq_len))
+show.numbers(compute.key_numbers(chosen.spec, seq_len))
 
 controls = st.columns(4)
 with controls[0]:
@@ -146,16 +146,16 @@ for index, spec in enumerate(specs):
             show.picture(shift, name=f"shift_{index}", alt_text="The linear map that shifts positions", height=300)
             show.below(
                 f"One matrix moves every position by {second - position}: |M·PE(p) - PE(p + k)| is at most "
-                f"{pictures.shift_error(spec, second - position):.1e}.",
+                f"{compute.shift_error(spec, second - position):.1e}.",
                 [Try("a shift of 64", {"position": "0", "distance": "64"}, "Every pair of dimensions turns further.")],
             )
     if spec.hook == "embed":
         with right:
-            closest = pictures.closest_pair(spec, seq_len)
+            closest = compute.closest_pair(spec, seq_len)
             st.metric(
                 "closest two positions",
                 facts.short(closest),
-                help="smallest distance between the vectors of two of the first 1,024 positions shown",
+                help=f"smallest distance between the vectors of two of the first {compute.SEARCHED:,} positions shown",
             )
     if isinstance(spec, IntegerSpec):
         for column, lines in zip(st.columns(2), pictures.integer_faults(spec, seq_len), strict=True):

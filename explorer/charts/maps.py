@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +21,11 @@ def position_guides(position: float, second: float | None, axis: str = "x") -> t
     return tuple(guides)
 
 
+def across(guides: tuple[Guide, ...]) -> tuple[Guide, ...]:
+    """The same marks on the y axis."""
+    return tuple(replace(g, axis="y") for g in guides)
+
+
 def symmetric(values: Array) -> tuple[float, float]:
     """A domain about zero that holds all finite values."""
     finite = values[np.isfinite(values)]
@@ -26,13 +33,11 @@ def symmetric(values: Array) -> tuple[float, float]:
     return (-high, high) if high > 0 else (-1.0, 1.0)
 
 
-def vectors_map(
-    values: Array, stride: int, guides: tuple[Guide, ...], domain: tuple[float, float] | None = None
-) -> Heatmap:
+def vectors_map(values: Array, stride: int, guides: tuple[Guide, ...]) -> Heatmap:
     """Position vectors [dimensions, positions]."""
     return Heatmap(
         values, Axis("position"), Axis("dimension", step=stride), "value", palette="diverging",
-        domain=domain or symmetric(values), guides=guides, undefined_label="no row in the table",
+        domain=symmetric(values), guides=guides, undefined_label="no row in the table",
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from posenc_core import SCHEMES, PositionalEncoding, Spec, SpecError, build
 from posenc_core.model import Checkpoint, ToyModel, load_checkpoint, read_record
+from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.hybrid import HybridSpec
 from posenc_core.schemes.learned import Learned, LearnedSpec
 
@@ -100,6 +101,14 @@ def encoding(spec: Spec) -> PositionalEncoding:
             torch.manual_seed(0)
             return build(spec).requires_grad_(False)
     return build(spec)
+
+
+def one_head(spec: Spec, head: int) -> Spec:
+    """ALiBi with the chosen head only, so that a matrix for 256 heads need not be made."""
+    if not isinstance(spec, AlibiSpec):
+        return spec
+    slopes = spec.slope_tensor().tolist()
+    return spec.replace(n_heads=1, slopes=(slopes[min(head, len(slopes) - 1)],))
 
 
 def trained_table(spec: Spec) -> bool:

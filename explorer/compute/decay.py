@@ -10,7 +10,7 @@ import streamlit as st
 import torch
 from torch import Tensor
 
-from explorer.compute.common import HASHES, Array, checkpoint, checkpoint_name, encoding, frozen, records
+from explorer.compute.common import HASHES, Array, checkpoint, checkpoint_name, encoding, frozen, one_head, records
 from posenc_core import PositionalEncoding, Spec, SpecError, analysis
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.base import VectorEncoding
@@ -179,7 +179,7 @@ def _matrix(spec: Spec, projection: str, head: int, length: int) -> Matrix:
     if projection == "trained":
         model = checkpoint(checkpoint_name(spec))[0]
         spec = _fitting(spec)
-    made = encoding(_one_head(spec, head) if projection != "trained" else spec)
+    made = encoding(one_head(spec, head) if projection != "trained" else spec)
     positions = torch.arange(length)
     rows = min(len(positions), analysis.defined_length(made) or len(positions))
     inside = positions[:rows]
@@ -215,20 +215,12 @@ def share(spec: Spec, projection: str, head: int, seq_len: int) -> Share | None:
 
 @st.cache_resource(max_entries=96, show_spinner=False, hash_funcs=HASHES)
 def _drawn_share(spec: Spec, head: int, length: int) -> Share:
-    made, generator = encoding(_one_head(spec, head)), torch.Generator().manual_seed(0)
+    made, generator = encoding(one_head(spec, head)), torch.Generator().manual_seed(0)
     inside = torch.arange(min(length, analysis.defined_length(made) or length))
     fewest, most = W_DRAWS
     draws = min(most, max(fewest, W_FEATURES // int(getattr(spec, "d_model", MODEL_DIM))))
     found = [analysis.relative_residual(_drawn_scores(spec, made, inside, generator)).share for _ in range(draws)]
     return Share(median(found), min(found), max(found), draws)
-
-
-def _one_head(spec: Spec, head: int) -> Spec:
-    """ALiBi with the chosen head only, so that a matrix for 256 heads need not be made."""
-    if not isinstance(spec, AlibiSpec):
-        return spec
-    slopes = spec.slope_tensor().tolist()
-    return spec.replace(n_heads=1, slopes=(slopes[min(head, len(slopes) - 1)],))
 
 
 def _fitting(spec: Spec) -> Spec:

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from explorer import facts
-from explorer.compute.common import HASHES, MAX_CELLS, Array, encoding, frozen, stride
-from posenc_core import Spec, analysis
+from explorer.compute.common import HASHES, MAX_CELLS, Array, encoding, frozen, one_head, stride
+from posenc_core import Spec, analysis, build
 from posenc_core.schemes.base import VectorEncoding
 from posenc_core.schemes.integer import Integer, IntegerSpec
 from posenc_core.schemes.sinusoidal import Sinusoidal, SinusoidalSpec
+
+SEARCHED = 1024  # positions among which the closest two are looked for
 
 
 @st.cache_resource(max_entries=12, show_spinner=False, hash_funcs=HASHES)
@@ -46,9 +48,7 @@ def bias(spec: Spec, seq_len: int, head: int) -> tuple[Array, int]:
     """The bias of one head, [queries, keys], and the stride of positions that keeps it within MAX_CELLS."""
     step = int(np.ceil(seq_len / np.sqrt(MAX_CELLS)))
     positions = torch.arange(0, seq_len, step)
-    # a view of one head would keep the storage of all of them
-    rows = [_bias(spec, p, positions)[head].clone() for p in positions.split(8)]
-    return frozen(torch.cat(rows)), step
+    return frozen(_bias(one_head(spec, head), positions, positions)[0]), step
 
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
@@ -58,7 +58,7 @@ def bias_rows(spec: Spec, seq_len: int, position: int) -> Array:
 
 
 def _bias(spec: Spec, queries: Tensor, keys: Tensor) -> Tensor:
-    made = encoding(spec).bias(queries, keys)
+    made = build(spec).bias(queries, keys)
     assert made is not None
     return made
 
@@ -85,6 +85,12 @@ def shift_map(spec: SinusoidalSpec, k: int) -> Array:
     return frozen(Sinusoidal(spec).shift_map(k)[:64, :64].clone())
 
 
+@st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
+def shift_error(spec: SinusoidalSpec, k: int) -> float:
+    """Largest |M_k PE(p) - PE(p + k)| over the first 512 positions."""
+    return analysis.shift_map_error(Sinusoidal(spec), k, torch.arange(512))
+
+
 @st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
 def integer_faults(spec: IntegerSpec, seq_len: int) -> tuple[Array, Array]:
     """Distance of every position's vector from position 0's, and the gradient norm of a linear probe: [positions]."""
@@ -94,10 +100,10 @@ def integer_faults(spec: IntegerSpec, seq_len: int) -> tuple[Array, Array]:
 
 @st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
 def closest_pair(spec: Spec, seq_len: int) -> float:
-    """The smallest distance between the vectors of two of the positions, NaN with fewer than two."""
+    """The smallest distance between the vectors of two of the first SEARCHED positions, NaN with fewer than two."""
     made = encoding(spec)
     assert isinstance(made, VectorEncoding)
-    table = analysis.vectors_or_nan(made, torch.arange(min(seq_len, 1024)))
+    table = analysis.vectors_or_nan(made, torch.arange(min(seq_len, SEARCHED)))
     table = table[table.isfinite().all(-1)]
     return torch.pdist(table).min().item() if len(table) > 1 else float("nan")
 

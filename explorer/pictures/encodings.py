@@ -19,7 +19,7 @@ from explorer.pictures.common import Lines, spread
 from explorer.text import Try
 from posenc_core import Spec, analysis, parse_spec
 from posenc_core.schemes.integer import IntegerSpec
-from posenc_core.schemes.sinusoidal import Sinusoidal, SinusoidalSpec
+from posenc_core.schemes.sinusoidal import SinusoidalSpec
 
 CLOCKS = 8
 WINDOW = 128  # positions of a wave that can be told apart on a screen
@@ -37,19 +37,18 @@ def encoding_picture(
     quantity: str,
     head: int,
     guides: tuple[Guide, ...],
-    domain: tuple[float, float] | None = None,
 ) -> Heatmap:
     """The one large picture of a scheme: its vectors, its rotations or its bias."""
     if spec.hook == "embed":
         values, stride = compute.vectors(spec, seq_len)
-        return maps.vectors_map(values, stride, guides, domain)
+        return maps.vectors_map(values, stride, guides)
     if spec.hook == "rotate":
         angles, stride = compute.angles(spec, seq_len)
         return maps.rotation_map(angles, stride, quantity, guides)
     if spec.hook == "bias":
         head = min(head, heads_of(spec) - 1)
         values, step = compute.bias(spec, seq_len, head)
-        return maps.bias_map(values, step, head, tuple(Guide("y", g.value, g.label, g.colour) for g in guides))
+        return maps.bias_map(values, step, head, maps.across(guides))
     zeros = np.zeros((min(seq_len, 64), min(seq_len, 64)))
     return Heatmap(
         zeros, Axis("key position"), Axis("query position"), "added to the score", "score", "diverging", (-1, 1)
@@ -133,8 +132,7 @@ def similarity_picture(spec: Spec, seq_len: int, guides: tuple[Guide, ...]) -> H
         return None
     values, step = compute.similarity(spec, seq_len)
     title = "cosine similarity" if spec.hook == "embed" else "score of equal vectors, 1 at distance 0"
-    both = guides + tuple(Guide("y", g.value, g.label, g.colour) for g in guides)
-    return maps.similarity_map(values, step, title, both)
+    return maps.similarity_map(values, step, title, guides + maps.across(guides))
 
 
 def clocks(spec: Spec, position: int, second: int) -> pd.DataFrame | None:
@@ -186,18 +184,6 @@ def same_scale(pictures: list[Heatmap]) -> list[Heatmap]:
         return pictures
     domain = min(p.domain[0] for p in pictures), max(p.domain[1] for p in pictures)
     return [replace(p, domain=domain) for p in pictures]
-
-
-def shift_error(spec: SinusoidalSpec, k: int) -> float:
-    """Largest |M_k PE(p) - PE(p + k)| over the first 512 positions."""
-    made = encoding(spec)
-    assert isinstance(made, Sinusoidal)
-    return analysis.shift_map_error(made, k, torch.arange(512))
-
-
-def closest_pair(spec: Spec, seq_len: int) -> float:
-    """The smallest distance between the vectors of two positions."""
-    return compute.closest_pair(spec, seq_len)
 
 
 def similarity_try(spec: Spec) -> Try:
