@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 
 from posenc_core import PositionalEncoding, Spec, analysis
+from posenc_core.frequencies import Action, attention_scales, pair_report
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.base import VectorEncoding
 from posenc_core.schemes.hybrid import HybridSpec
 from posenc_core.schemes.integer import IntegerSpec
+from posenc_core.schemes.rope import RopeSpec
 from posenc_core.schemes.sinusoidal import Sinusoidal
 
 Fact = tuple[str, str, str]
@@ -30,6 +32,8 @@ def key_numbers(spec: Spec, encoding: PositionalEncoding, seq_len: int) -> list[
             ("without position", str(schemes.count("none")), "layers with no encoding at all"),
         ]
     facts = _spectrum_facts(spec, seq_len)
+    if isinstance(spec, RopeSpec) and spec.scaling != "none":
+        facts += _scaling_facts(spec, seq_len)
     if isinstance(encoding, VectorEncoding):
         facts += _vector_facts(spec, encoding, seq_len)
     if isinstance(spec, AlibiSpec):
@@ -53,7 +57,7 @@ def key_numbers(spec: Spec, encoding: PositionalEncoding, seq_len: int) -> list[
 
 
 def _spectrum_facts(spec: Spec, seq_len: int) -> list[Fact]:
-    inv_freq = analysis.spectrum(spec)
+    inv_freq = analysis.spectrum(spec, seq_len)
     if inv_freq is None:
         return []
     wavelengths = analysis.wavelengths(inv_freq)
@@ -64,6 +68,18 @@ def _spectrum_facts(spec: Spec, seq_len: int) -> list[Fact]:
          "positions that the fastest and the slowest pair take for a full turn"),
         ("full turns", f"{full} of {len(inv_freq)} pairs", f"pairs that turn fully within {seq_len:,} positions"),
     ]  # fmt: skip
+
+
+def _scaling_facts(spec: RopeSpec, seq_len: int) -> list[Fact]:
+    report, scales = pair_report(spec, seq_len), attention_scales(spec, seq_len)
+    words: dict[Action, str] = {"kept": "as trained", "ramped": "between", "divided": "slowed in full", "zero": "still"}
+    counts = {action: report.count(action) for action in words if report.count(action)}
+    meaning = f"pairs by what the scaling does to them: {', '.join(words[a] for a in counts)}"
+    facts = [(" / ".join(counts), " / ".join(map(str, counts.values())), meaning)]
+    grown = scales.tables**2 * scales.scores
+    if grown != 1:
+        facts.append(("scores", f"× {short(grown)}", "factor that the method puts on the scores of rotated features"))
+    return facts
 
 
 def _vector_facts(spec: Spec, encoding: VectorEncoding, seq_len: int) -> list[Fact]:

@@ -13,9 +13,11 @@ from explorer import state
 from explorer.charts import heatmap as heatmaps
 from explorer.charts.heatmap import Heatmap
 from explorer.heatmap_view import heatmap as draw_heatmap
-from explorer.text import SCALING_TEXT, SCHEME_TEXT, Try, formula_of
+from explorer.scaling_text import SCALING_TEXT, length_note
+from explorer.text import SCHEME_TEXT, Try, formula_of
 from explorer.widgets import Chosen
 from explorer.words import plain
+from posenc_core.schemes.rope import RopeSpec
 
 MOST_LINES = 20  # of a notice
 FIRST_STAND_IN = 0xE000  # a private character that no name holds
@@ -34,6 +36,8 @@ def heading(title: str, chosen: Chosen, lead: str = "") -> None:
             st.latex(formula_of(spec))
             scaling = getattr(spec, "scaling", "none")
             scaled = f" Scaling: {SCALING_TEXT[scaling][1]}." if scaling != "none" else ""
+            if isinstance(spec, RopeSpec):
+                scaled += " " + length_note(spec, chosen.seq_len)
             st.caption(f"{text.sentence} {text.paper.markdown}.{scaled}")
 
 

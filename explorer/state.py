@@ -17,6 +17,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from explorer.limits import limited
 from explorer.views import VIEWS, SharedView
 from posenc_core import SCHEMES, Problem, Spec, SpecError, parse_query
+from posenc_core.spec import LISTS
 
 GO = "go"
 B = "b_"  # prefix of the second scheme's parameters
@@ -179,10 +180,7 @@ def _parse_view(view: type[Spec], texts: Mapping[str, str]) -> tuple[Spec, list[
 
 def field_values(spec: Spec) -> dict[str, Any]:
     """A spec's fields as the state keeps them."""
-    return {
-        p.name: spec.field_text(p.name) if p.kind in ("floats", "layers") else getattr(spec, p.name)
-        for p in spec.params()
-    }
+    return {p.name: spec.field_text(p.name) if p.kind in LISTS else getattr(spec, p.name) for p in spec.params()}
 
 
 def get(key: str, default: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from explorer.scaling_text import scaling_formula
 from posenc_core import Spec
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.integer import IntegerSpec
@@ -100,23 +101,6 @@ SCHEME_TEXT: dict[str, SchemeText] = {
     ),
 }  # fmt: skip
 
-SCALING_TEXT: dict[str, tuple[str, str]] = {
-    "none": (r"\omega_i = \theta^{-2i/R}", "the spectrum as trained"),
-    "linear": (
-        r"\omega_i = \theta^{-2i/R} / s",
-        "position interpolation, [Chen et al. 2023](https://arxiv.org/abs/2306.15595)",
-    ),
-    "ntk": (
-        r"\omega_i = \theta'^{\,-2i/R} \\ \theta' = \theta\, s^{R/(R-2)}",
-        "NTK-aware base, bloc97 2023; written up in [Peng et al. 2023](https://arxiv.org/abs/2309.00071)",
-    ),
-    "proportional": (
-        r"\omega_i = \theta^{-2i/d}/s \text{ for } i < \lfloor p\,d/2 \rfloor \text{, else } 0 \\ p = P",
-        "p-RoPE, [Barbero et al. 2024](https://arxiv.org/abs/2410.06205)",
-    ),
-}
-
-
 @dataclass(frozen=True)
 class Try:
     """A link that changes parameters: what it is called, what it sets, what the reader will see change."""
@@ -193,11 +177,9 @@ STORY: tuple[Step, ...] = (
 
 PRESETS: dict[str, dict[str, str]] = {
     "RoPE, the paper's (base 10,000)": {"scheme": "rope", "layout": "interleaved"},
-    "RoPE, Llama 2 (head 128)": {"scheme": "rope", "d_head": "128"},
-    "RoPE, Llama 3 (base 500,000)": {"scheme": "rope", "d_head": "128", "base": "500000"},
     "RoPE, linear ×4 (PI)": {"scheme": "rope", "d_head": "128", "scaling": "linear", "factor": "4"},
     "RoPE, NTK ×4": {"scheme": "rope", "d_head": "128", "scaling": "ntk", "factor": "4"},
-    "RoPE, a quarter of the head (Pythia)": {"scheme": "rope", "d_head": "128", "rotary_fraction": "0.25"},
+    "RoPE, YaRN ×4": {"scheme": "rope", "d_head": "128", "scaling": "yarn", "factor": "4"},
     "p-RoPE, three quarters of the spectrum": {
         "scheme": "rope", "d_head": "128", "scaling": "proportional", "rotary_fraction": "0.75",
     },
@@ -288,12 +270,11 @@ def formula_of(spec: Spec) -> str:
     """The scheme's formula as its parameters have it."""
     text = SCHEME_TEXT[spec.scheme].formula
     if isinstance(spec, RopeSpec):
-        values = {r"\theta": f"{spec.base:,.10g}"} | ({"s": f"{spec.factor:g}"} if spec.scaling != "none" else {})
-        known = r",\ ".join(f"{name} = {value.replace(',', '{,}')}" for name, value in values.items())
-        used = (
-            SCALING_TEXT[spec.scaling][0].replace("R", str(spec.rotary_dim)).replace("P", f"{spec.rotary_fraction:g}")
-        )
-        return text.replace(r"\omega_i = \theta^{-2i/d}", rf"{used},\ {known}")
+        text = text.replace(r"\omega_i = \theta^{-2i/d}", scaling_formula(spec))
+        sections = ",".join(map(str, spec.mrope_section))
+        alternate = r" \text{ alternating}" if spec.mrope_interleaved else ""
+        rows = rf" \\ \text{{time, height, width: }} {sections}{alternate} \end{{gathered}}"
+        return text.replace(r" \end{gathered}", rows) if sections else text
     if isinstance(spec, AlibiSpec) and spec.variant == "symmetric":
         return text.replace("(m - n)", "|m - n|")
     if isinstance(spec, IntegerSpec):

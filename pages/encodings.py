@@ -106,7 +106,7 @@ for index, spec in enumerate(specs):
     if len(specs) > 1 and spec.hook != "none":
         st.markdown(f"#### {names[index]}")
     left, right = st.columns(2)
-    clocks = pictures.clocks(spec, position, second)
+    clocks = pictures.clocks(spec, seq_len, position, second)
     if clocks is not None:
         with left:
             show.chart(

@@ -11,16 +11,21 @@ from torch import Tensor
 from posenc_core.attention import attention_scores
 from posenc_core.model import Block, ToyModel, next_token_loss
 from posenc_core.schemes.base import PositionalEncoding, VectorEncoding
-from posenc_core.schemes.sinusoidal import Sinusoidal
+from posenc_core.schemes.rope import RopeSpec
+from posenc_core.schemes.sinusoidal import Sinusoidal, SinusoidalSpec
 from posenc_core.spec import Spec
 
 Content = Literal["equal", "random"]
 
 
-def spectrum(spec: Spec) -> Tensor | None:
-    """Radians a position of every pair, float64 [pairs], high to low; None for a scheme without frequencies."""
-    inv_freq = getattr(spec, "inv_freq", None)
-    return inv_freq() if callable(inv_freq) else None
+def spectrum(spec: Spec, seq_len: int | None = None) -> Tensor | None:
+    """Radians a position of every pair, float64 [pairs], high to low; None for a scheme without frequencies.
+
+    Of a sequence of `seq_len`, where the frequencies depend on it; None: a length within the original one.
+    """
+    if isinstance(spec, RopeSpec):
+        return spec.inv_freq(seq_len)
+    return spec.inv_freq() if isinstance(spec, SinusoidalSpec) else None
 
 
 def wavelengths(inv_freq: Tensor) -> Tensor:

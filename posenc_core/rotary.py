@@ -20,10 +20,11 @@ Layout = Literal["half", "interleaved"]
 def phases(positions: Tensor, inv_freq: Tensor) -> Tensor:
     """Angles in radians, float64 [..., L, R/2], from positions [..., L] and inv_freq [R/2] (radians a position).
 
-    A device without float64 (mps) gets them computed on the CPU; the result then lies on the CPU.
+    A device without float64 (mps) gets them computed on the CPU; the result then lies on the CPU. Moved first, cast
+    then: one call for both would cast on the device.
     """
     where = torch.device("cpu") if positions.device.type == "mps" else positions.device
-    return positions.to(where, torch.float64).unsqueeze(-1) * inv_freq.to(where, torch.float64)
+    return positions.to(where).double().unsqueeze(-1) * inv_freq.to(where).double()
 
 
 def cos_sin(

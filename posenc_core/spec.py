@@ -16,8 +16,9 @@ from pydantic_core import PydanticUndefined
 if TYPE_CHECKING:
     from posenc_core.schemes.base import PositionalEncoding
 
-Kind = Literal["int", "float", "bool", "choice", "text", "floats", "layers"]
+Kind = Literal["int", "float", "bool", "choice", "text", "ints", "floats", "layers"]
 Hook = Literal["none", "embed", "rotate", "bias", "layers"]
+LISTS: tuple[Kind, ...] = ("ints", "floats", "layers")  # kinds that are written as text
 SHOWN = 60  # characters of a rejected name or value that a message repeats
 
 
@@ -65,7 +66,8 @@ class Param:
     """What a widget, a URL, a message or a table needs to know about one field.
 
     `ticks` are values worth a stop on a slider; every value from `minimum` to `maximum` is legal.
-    `when=(other, values)`: the field is read only while the field `other` has one of `values`.
+    `when=(other, values)`: the field is read only while the field `other` is read and has one of `values`.
+    `advanced`: a point where implementations differ, or that few readers change.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Param:
     choices: tuple[str, ...] = ()
     when: tuple[str, tuple[str, ...]] | None = None
     max_length: int | None = None
+    advanced: bool = False
 
     @property
     def legal(self) -> str:
@@ -93,8 +96,9 @@ class Param:
         if self.kind == "layers":
             return f"1 to {self.max_length} layers, such as alibi*2, rope(base=500000)*2"
         what = "a whole number" if self.kind == "int" else "a number"
-        if self.kind == "floats":
-            what = f"at most {self.max_length} numbers separated by commas, each"
+        if self.kind in ("ints", "floats"):
+            kind = "whole numbers" if self.kind == "ints" else "numbers"
+            what = f"at most {self.max_length} {kind} separated by commas, each"
         if self.minimum is not None and self.maximum is not None:
             what += f" from {self.minimum:,.10g} to {self.maximum:,.10g}"
         if self.kind == "int" and self.step and self.step != 1:
@@ -120,6 +124,7 @@ def param(
     ticks: Sequence[float] = (),
     when: tuple[str, tuple[str, ...]] | None = None,
     max_length: int | None = None,
+    advanced: bool = False,
 ) -> Any:
     """Declare a Spec field. Bounds of a list field hold for each of its items; `step` of a whole number is binding."""
     bounds: dict[str, Any] = {"max_length": max_length} if max_length is not None else {}
@@ -129,7 +134,7 @@ def param(
             bounds["multiple_of"] = int(step)
     extra: dict[str, Any] = {
         "minimum": ge, "maximum": le, "step": step, "unit": unit, "ticks": tuple(ticks), "when": when,
-        "max_length": max_length,
+        "max_length": max_length, "advanced": advanced,
     }  # fmt: skip
     return Field(default=default, description=meaning, json_schema_extra=extra, **bounds)
 
@@ -139,7 +144,8 @@ def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...]]:
     if origin is Literal:
         return "choice", tuple(typing.get_args(annotation))
     if origin is tuple:
-        return ("floats" if typing.get_args(annotation)[0] is float else "layers"), ()
+        items: dict[Any, Kind] = {float: "floats", int: "ints"}
+        return items.get(typing.get_args(annotation)[0], "layers"), ()
     if origin in (typing.Union, types.UnionType):
         raise TypeError(f"a Spec field has one type, not {annotation}")
     kinds: dict[Any, Kind] = {bool: "bool", int: "int", float: "float", str: "text"}
@@ -187,7 +193,10 @@ class Spec(BaseModel):
 
     def applies(self, param: Param) -> bool:
         """Whether the field is read, given the other fields."""
-        return param.when is None or getattr(self, param.when[0]) in param.when[1]
+        if param.when is None:
+            return True
+        other, values = param.when
+        return self.applies(self.param(other)) and getattr(self, other) in values
 
     def replace(self, **changes: Any) -> Self:
         """A validated copy with some fields changed."""
@@ -235,8 +244,9 @@ class Spec(BaseModel):
             if not self.applies(p) and getattr(self, p.name) != p.default:
                 assert p.when is not None
                 other, values = p.when
+                unread = not self.applies(self.param(other))
                 yield Problem(p.name, getattr(self, p.name), f"read only while {other} is {' or '.join(values)}",
-                              f"{other} is {getattr(self, other)}")  # fmt: skip
+                              f"{other} is {'not read' if unread else getattr(self, other)}")  # fmt: skip
 
     def _cross_checks(self) -> Iterable[Problem]:
         """Problems that involve more than one field."""
@@ -259,8 +269,9 @@ def _from_text(p: Param, text: str) -> Any:
             return int(number)
     if p.kind == "float":
         return float(text)
-    if p.kind == "floats":
-        return tuple(float(t) for t in text.split(",")) if text.strip() else ()
+    if p.kind in ("ints", "floats"):
+        item = int if p.kind == "ints" else float
+        return tuple(map(item, text.split(","))) if text.strip() else ()
     return text
 
 

@@ -10,7 +10,7 @@ import streamlit as st
 import torch
 from numpy.typing import NDArray
 
-from explorer.compute.common import HASHES, Array, checkpoint, checkpoint_name, frozen, records
+from explorer.compute.common import HASHES, TRAIN_LENGTH, Array, checkpoint, checkpoint_name, frozen, records
 from posenc_core import Spec, SpecError, analysis
 from posenc_core.model import Checkpoint, ModelSize, ToyModel, Trace, next_token_loss
 from posenc_core.schemes.alibi import AlibiSpec
@@ -108,8 +108,9 @@ def _fitted_hybrid(spec: HybridSpec, size: ModelSize) -> Fitted:
 
 
 def _fitted_rope(spec: RopeSpec, size: ModelSize) -> Fitted:
+    spec, notes = _at_toy_scale(spec, size)
     try:
-        return size.of(spec), ()
+        return size.of(spec), notes
     except SpecError as error:
         if {p.name for p in error.problems} != {"rotary_fraction"}:
             raise
@@ -124,7 +125,27 @@ def _fitted_rope(spec: RopeSpec, size: ModelSize) -> Fitted:
         f"rotary_fraction = {spec.rotary_fraction:g} makes no even number of the toy model's {size.d_head} features a "
         f"head: {nearest.rotary_fraction:g} acts instead."
     )
-    return nearest, (note,)
+    return nearest, (*notes, note)
+
+
+def _at_toy_scale(spec: RopeSpec, size: ModelSize) -> tuple[RopeSpec, tuple[str, ...]]:
+    """What belongs to a real model's length and pairs, brought to the toy model's; what was done, in sentences."""
+    changes, notes = dict[str, object](), []
+    original = "original_max_position_embeddings"
+    if spec.applies(spec.param(original)) and getattr(spec, original) != TRAIN_LENGTH:
+        changes[original] = TRAIN_LENGTH
+        notes.append(f"{original} = {TRAIN_LENGTH} acts, since the toy model was trained at {TRAIN_LENGTH} tokens.")
+    if spec.d_head != size.d_head and (spec.short_factor or spec.long_factor):
+        pairs = int(size.d_head * spec.rotary_fraction) // 2
+        for name in ("short_factor", "long_factor"):
+            given = getattr(spec, name)
+            if given:
+                changes[name] = tuple(given[i * len(given) // pairs] for i in range(pairs))
+        notes.append(f"The lists of divisors are thinned to the toy model's {pairs} pairs.")
+    if spec.d_head != size.d_head and spec.mrope_section:
+        changes |= {"mrope_section": (), "mrope_interleaved": False}
+        notes.append("Text has one position a token, so mrope_section does not act.")
+    return spec.replace(**changes, d_head=size.d_head) if changes else spec, tuple(notes)
 
 
 @st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)

@@ -18,6 +18,7 @@ from posenc_core.model import Checkpoint, ToyModel, load_checkpoint, read_record
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.hybrid import HybridSpec
 from posenc_core.schemes.learned import Learned, LearnedSpec
+from posenc_core.schemes.rope import Rope, RopeSpec
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 MAX_CELLS = 2**20  # of any array sent to the browser
@@ -86,9 +87,18 @@ def checkpoint(name: str) -> tuple[ToyModel, Checkpoint]:
     return model.requires_grad_(False), record
 
 
+def encoding(spec: Spec, seq_len: int | None = None) -> PositionalEncoding:
+    """The spec's module. A learned table of the toy model's width holds its trained rows, and no others.
+
+    With `seq_len`, a rotation whose frequencies depend on the length is that of a sequence of this length.
+    """
+    return _encoding(spec, seq_len if isinstance(spec, RopeSpec) and spec.by_length else None)
+
+
 @st.cache_resource(max_entries=16, show_spinner=False, hash_funcs=HASHES)
-def encoding(spec: Spec) -> PositionalEncoding:
-    """The spec's module. A learned table of the toy model's width holds its trained rows, and no others."""
+def _encoding(spec: Spec, seq_len: int | None) -> PositionalEncoding:
+    if isinstance(spec, RopeSpec):
+        return Rope(spec, seq_len)
     if isinstance(spec, LearnedSpec):
         trained = checkpoint(checkpoint_name(spec))[0].encoding
         assert isinstance(trained, Learned)

@@ -14,6 +14,7 @@ from explorer.compute.common import HASHES, Array, checkpoint, checkpoint_name, 
 from posenc_core import PositionalEncoding, Spec, SpecError, analysis
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.base import VectorEncoding
+from posenc_core.schemes.rope import RopeSpec
 
 WORK = 2**20
 HEAD_DIM = 64  # of schemes that do not say
@@ -92,14 +93,14 @@ def _smooth(seq_len: int) -> Tensor:
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
 def equal(spec: Spec, seq_len: int) -> Array:
     """Scores of equal vectors at distances 0 … seq_len - 1."""
-    made, width = encoding(spec), head_dim(spec)
+    made, width = encoding(spec, seq_len), head_dim(spec)
     distances = torch.arange(seq_len, dtype=torch.float64)
     return frozen(_split(distances, width, lambda part: analysis.equal_scores(made, width, part)[0]))
 
 
-def rotating(spec: Spec) -> Tensor:
-    """Frequencies above zero, high to low."""
-    inv_freq = analysis.spectrum(spec)
+def rotating(spec: Spec, seq_len: int | None = None) -> Tensor:
+    """Frequencies above zero of a sequence, high to low."""
+    inv_freq = analysis.spectrum(spec, seq_len)
     assert inv_freq is not None
     return inv_freq[inv_freq > 0]
 
@@ -107,7 +108,7 @@ def rotating(spec: Spec) -> Tensor:
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
 def bound(spec: Spec, seq_len: int) -> tuple[Array, Array]:
     """Distances, and the factor mean |S_j| of RoFormer's bound for the pairs that rotate, scaled to 1 at distance 0."""
-    inv_freq, distances = rotating(spec), torch.arange(seq_len, dtype=torch.float64)
+    inv_freq, distances = rotating(spec, seq_len), torch.arange(seq_len, dtype=torch.float64)
     values = _split(distances, len(inv_freq), lambda part: analysis.roformer_bound(inv_freq, part))
     return frozen(distances), frozen(values / values[0])
 
@@ -115,7 +116,7 @@ def bound(spec: Spec, seq_len: int) -> tuple[Array, Array]:
 @st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
 def random(spec: Spec, seq_len: int, draws: int) -> Draws:
     """Scores of standard normal q and k."""
-    made, width = encoding(spec), head_dim(spec)
+    made, width = encoding(spec, seq_len), head_dim(spec)
     step = -(-seq_len // max(1, RANDOM_POINTS // (draws * width)))
     distances = torch.arange(0, seq_len, step, dtype=torch.float64)
     scores = _split(distances, draws * width, lambda part: analysis.random_scores(made, width, part, draws))
@@ -171,16 +172,21 @@ def matrix(spec: Spec, projection: str, head: int, seq_len: int) -> Matrix | Non
     """
     if projection == "trained" and not has_model(spec):
         return None
-    return _matrix(spec, projection, head, min(seq_len, MATRIX))
+    return _matrix(spec, projection, head, _matrix_length(spec, seq_len))
+
+
+def _matrix_length(spec: Spec, seq_len: int) -> int:
+    """The sequence's length where frequencies follow it, else the matrix's own, which is one key for all lengths."""
+    return seq_len if isinstance(spec, RopeSpec) and spec.by_length else min(seq_len, MATRIX)
 
 
 @st.cache_resource(max_entries=96, show_spinner=False, hash_funcs=HASHES)
-def _matrix(spec: Spec, projection: str, head: int, length: int) -> Matrix:
+def _matrix(spec: Spec, projection: str, head: int, seq_len: int) -> Matrix:
     if projection == "trained":
         model = checkpoint(checkpoint_name(spec))[0]
         spec = _fitting(spec)
-    made = encoding(one_head(spec, head) if projection != "trained" else spec)
-    positions = torch.arange(length)
+    made = encoding(one_head(spec, head) if projection != "trained" else spec, seq_len)
+    positions = torch.arange(min(seq_len, MATRIX))
     rows = min(len(positions), analysis.defined_length(made) or len(positions))
     inside = positions[:rows]
     if projection == "trained":
@@ -208,15 +214,15 @@ def _drawn_scores(spec: Spec, made: PositionalEncoding, positions: Tensor, gener
 def share(spec: Spec, projection: str, head: int, seq_len: int) -> Share | None:
     """The share of `matrix`; for random projections over several draws, of which the matrix shows the first."""
     if projection == "random":
-        return _drawn_share(spec, head, min(seq_len, MATRIX))
+        return _drawn_share(spec, head, _matrix_length(spec, seq_len))
     made = matrix(spec, projection, head, seq_len)
     return None if made is None else Share(made.share, made.share, made.share, 1)
 
 
 @st.cache_resource(max_entries=96, show_spinner=False, hash_funcs=HASHES)
-def _drawn_share(spec: Spec, head: int, length: int) -> Share:
-    made, generator = encoding(one_head(spec, head)), torch.Generator().manual_seed(0)
-    inside = torch.arange(min(length, analysis.defined_length(made) or length))
+def _drawn_share(spec: Spec, head: int, seq_len: int) -> Share:
+    made, generator = encoding(one_head(spec, head), seq_len), torch.Generator().manual_seed(0)
+    inside = torch.arange(min(seq_len, MATRIX, analysis.defined_length(made) or MATRIX))
     fewest, most = W_DRAWS
     draws = min(most, max(fewest, W_FEATURES // int(getattr(spec, "d_model", MODEL_DIM))))
     found = [analysis.relative_residual(_drawn_scores(spec, made, inside, generator)).share for _ in range(draws)]

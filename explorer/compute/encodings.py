@@ -30,16 +30,16 @@ def vectors(spec: Spec, seq_len: int) -> tuple[Array, int]:
 @st.cache_resource(max_entries=12, show_spinner=False, hash_funcs=HASHES)
 def angles(spec: Spec, seq_len: int) -> tuple[Array, int]:
     """Angles mod 2π, [pairs, positions], and the stride of pairs that keeps them within MAX_CELLS."""
-    inv_freq = analysis.spectrum(spec)
+    inv_freq = analysis.spectrum(spec, seq_len)
     assert inv_freq is not None
     step = stride(seq_len, len(inv_freq))
     return frozen((inv_freq[::step, None] * torch.arange(seq_len)).remainder(2 * torch.pi)), step
 
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
-def spectrum(spec: Spec) -> Array | None:
-    """Radians a position of every pair, high to low; None for a scheme without frequencies."""
-    inv_freq = analysis.spectrum(spec)
+def spectrum(spec: Spec, seq_len: int) -> Array | None:
+    """Radians a position of every pair of a sequence, high to low; None for a scheme without frequencies."""
+    inv_freq = analysis.spectrum(spec, seq_len)
     return None if inv_freq is None else frozen(inv_freq)
 
 
@@ -71,7 +71,7 @@ def similarity(spec: Spec, seq_len: int) -> tuple[Array, int]:
     """
     step = int(np.ceil(seq_len / 512))
     positions = torch.arange(0, seq_len, step)
-    made = encoding(spec)
+    made = encoding(spec, seq_len)
     if isinstance(made, VectorEncoding):
         return frozen(analysis.cosine_similarity(analysis.vectors_or_nan(made, positions))), step
     row = analysis.equal_scores(made, spec.d_head, positions)[0]  # type: ignore[attr-defined]

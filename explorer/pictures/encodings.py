@@ -116,7 +116,7 @@ def ladder(specs: list[tuple[Spec, str]], seq_len: int) -> pd.DataFrame | None:
     """Wavelengths of the specs that have a spectrum, named, with the lengths worth marking; None without any."""
     frames: list[pd.DataFrame] = []
     for spec, name in specs:
-        inv_freq = compute.spectrum(spec)
+        inv_freq = compute.spectrum(spec, seq_len)
         if inv_freq is not None:
             wavelengths = analysis.wavelengths(torch.tensor(inv_freq)).numpy()
             guides = (
@@ -135,9 +135,9 @@ def similarity_picture(spec: Spec, seq_len: int, guides: tuple[Guide, ...]) -> H
     return maps.similarity_map(values, step, title, guides + maps.across(guides))
 
 
-def clocks(spec: Spec, position: int, second: int) -> pd.DataFrame | None:
+def clocks(spec: Spec, seq_len: int, position: int, second: int) -> pd.DataFrame | None:
     """Clock faces of eight pairs spread over the spectrum; None without a spectrum."""
-    inv_freq = compute.spectrum(spec)
+    inv_freq = compute.spectrum(spec, seq_len)
     return None if inv_freq is None else clocks_data(inv_freq, spread(len(inv_freq), CLOCKS), position, second)
 
 

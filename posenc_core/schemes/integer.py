@@ -45,7 +45,7 @@ class Integer(VectorEncoding):
     def vectors(self, positions: Tensor) -> Tensor:
         """[..., d_model] float64. SpecError for a one-hot position outside the table or between two of its rows."""
         spec = self.spec
-        p = positions.to(float64_device(positions.device), torch.float64).unsqueeze(-1)
+        p = positions.to(float64_device(positions.device)).double().unsqueeze(-1)
         if self.defined is not None:
             check_table_positions(positions, self.defined, "one-hot table")
             return (p == torch.arange(spec.d_model, device=p.device, dtype=p.dtype)).to(p.dtype)

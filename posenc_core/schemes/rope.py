@@ -9,12 +9,16 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from posenc_core.frequencies import rope_frequencies
+from posenc_core.frequencies import Length, attention_scales, rope_frequencies
 from posenc_core.rotary import apply_rotary, cos_sin
-from posenc_core.schemes.base import PositionalEncoding
+from posenc_core.schemes.base import PositionalEncoding, float64_device
 from posenc_core.spec import Hook, Problem, Spec, param
 
-SCALED = ("linear", "ntk", "proportional")
+SCALED = ("linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "longrope", "llama3", "proportional")
+BY_PARTS = ("ntk_by_parts", "yarn")
+KNOWS_ORIGINAL = ("ntk_by_parts", "dynamic", "yarn", "longrope", "llama3")
+BY_LENGTH = ("dynamic", "longrope")  # frequencies depend on the length of the sequence
+MAX_PAIRS = 512
 
 
 class RopeSpec(Spec):
@@ -35,11 +39,77 @@ class RopeSpec(Spec):
         1.0, "share of the features (partial) or of the spectrum (scaling = proportional) that rotates",
         ge=0.01, le=1.0, ticks=(0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0),
     )  # fmt: skip
-    scaling: Literal["none", "linear", "ntk", "proportional"] = param(
-        "none", "linear: position interpolation; ntk: larger base; proportional: p-RoPE, lowest frequencies set to zero"
-    )
+    scaling: Literal[
+        "none", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "longrope", "llama3", "proportional"
+    ] = param(
+        "none", "linear: position interpolation; ntk: larger base; ntk_by_parts: slow pairs divided; dynamic: ntk as "
+        "far as the sequence needs; yarn: by parts, scores sharpened; longrope: a list of divisors; llama3: by "
+        "wavelength; proportional: p-RoPE, lowest frequencies set to zero",
+    )  # fmt: skip
     factor: float = param(1.0, "how many times longer than in training", ge=1.0, le=4096.0,
-                          ticks=(1, 1.5, 2, 3, 4, 6, 8, 16, 32, 64, 128), when=("scaling", SCALED))  # fmt: skip
+                          ticks=(1, 1.5, 2, 3, 4, 6, 8, 16, 32, 40, 64, 128), when=("scaling", SCALED))  # fmt: skip
+    original_max_position_embeddings: int = param(
+        8192, "length that the model was trained at, before the extension", ge=2, le=2**30, unit="positions",
+        ticks=(128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144), when=("scaling", KNOWS_ORIGINAL),
+    )  # fmt: skip
+    low_freq_factor: float = param(
+        1.0, "pairs with fewer turns in the original length are divided", ge=0.01, le=1024.0, unit="turns",
+        ticks=(0.25, 0.5, 1, 2, 3, 4, 8), when=("scaling", ("llama3",)),
+    )  # fmt: skip
+    high_freq_factor: float = param(
+        4.0, "pairs with more turns in the original length are kept", ge=0.01, le=1024.0, unit="turns",
+        ticks=(0.25, 0.5, 1, 2, 3, 4, 8, 16, 32), when=("scaling", ("llama3",)),
+    )  # fmt: skip
+    beta_fast: float = param(
+        32.0, "pairs with more turns in the original length are kept", ge=0.01, le=4096.0, unit="turns",
+        ticks=(1, 2, 4, 8, 16, 32, 64, 128), when=("scaling", BY_PARTS),
+    )  # fmt: skip
+    beta_slow: float = param(
+        1.0, "pairs with fewer turns in the original length are divided", ge=0.01, le=4096.0, unit="turns",
+        ticks=(0.25, 0.5, 1, 2, 4, 8, 16), when=("scaling", BY_PARTS),
+    )  # fmt: skip
+    short_factor: tuple[float, ...] = param(
+        (), "a divisor for each pair up to the original length; empty: 1 for all", ge=0.01, le=1e6,
+        max_length=MAX_PAIRS, when=("scaling", ("longrope",)),
+    )  # fmt: skip
+    long_factor: tuple[float, ...] = param(
+        (), "a divisor for each pair past the original length; empty: the factor for all", ge=0.01, le=1e6,
+        max_length=MAX_PAIRS, when=("scaling", ("longrope",)),
+    )  # fmt: skip
+    attention_factor: float = param(
+        0.0, "multiplies cos and sin; 0: what the method computes from the factor", ge=0.0, le=100.0,
+        ticks=(0, 0.5, 0.8, 1, 1.1, 1.2, 1.5, 2), when=("scaling", ("yarn", "longrope")), advanced=True,
+    )  # fmt: skip
+    attention_on: Literal["cos_sin", "scores"] = param(
+        "cos_sin", "cos_sin: the factor scales what rotates (transformers, vLLM); scores: its square scales the whole "
+        "score (the paper's temperature)", when=("scaling", ("yarn", "longrope")), advanced=True,
+    )  # fmt: skip
+    ramp: Literal["index", "rotations"] = param(
+        "index", "index: linear in the pair's index (the authors' code, transformers, vLLM); rotations: linear in the "
+        "pair's turns (the paper's text)", when=("scaling", BY_PARTS), advanced=True,
+    )  # fmt: skip
+    truncate: bool = param(
+        True, "the ends of the ramp are rounded to whole pairs", when=("ramp", ("index",)), advanced=True
+    )
+    mscale: float = param(
+        0.0, "weight of ln(factor) in the attention factor, DeepSeek's; 0: not given", ge=0.0, le=10.0,
+        ticks=(0, 0.5, 0.707, 1), when=("scaling", ("yarn",)), advanced=True,
+    )  # fmt: skip
+    mscale_all_dim: float = param(
+        0.0, "divides the attention factor and, squared, multiplies all scores, DeepSeek's; 0: not given", ge=0.0,
+        le=10.0, ticks=(0, 0.5, 0.707, 1), when=("scaling", ("yarn",)), advanced=True,
+    )  # fmt: skip
+    dynamic_length: Literal["sequence", "maximum"] = param(
+        "sequence", "sequence: frequencies follow the length of the sequence (transformers); maximum: those of factor "
+        "times the original length, always (vLLM)", when=("scaling", ("dynamic",)), advanced=True,
+    )  # fmt: skip
+    mrope_section: tuple[int, ...] = param(
+        (), "pairs for time, height and width (M-RoPE, Qwen2-VL); the same as RoPE where all three positions agree",
+        ge=0, le=MAX_PAIRS, max_length=4, advanced=True,
+    )  # fmt: skip
+    mrope_interleaved: bool = param(
+        False, "the sections' pairs alternate (Qwen3-VL) instead of following each other", advanced=True
+    )
 
     @property
     def rotary_dim(self) -> int:
@@ -51,20 +121,42 @@ class RopeSpec(Spec):
         """The pairs with a frequency above zero."""
         return int(self.d_head * self.rotary_fraction) // 2
 
+    @property
+    def by_length(self) -> bool:
+        """Whether the frequencies depend on the length of the sequence."""
+        return self.scaling in BY_LENGTH and self.dynamic_length == "sequence"
+
     def build(self) -> Rope:
         return Rope(self)
 
-    def inv_freq(self) -> Tensor:
-        """Radians a position after scaling, float64 [rotary_dim/2], high to low."""
-        return rope_frequencies(self).inv_freq
+    def inv_freq(self, seq_len: int | None = None) -> Tensor:
+        """Radians a position after scaling, float64 [rotary_dim/2], high to low; of a sequence of `seq_len`."""
+        return rope_frequencies(self, seq_len).inv_freq
 
     def _cross_checks(self) -> Iterable[Problem]:
-        rotary_dim, smallest = self.rotary_dim, 4 if self.scaling == "ntk" else 2
-        share = int(self.d_head * self.rotary_fraction)
+        rotary_dim, smallest = self.rotary_dim, 4 if self.scaling in ("ntk", "dynamic") else 2
+        share, pairs = int(self.d_head * self.rotary_fraction), self.rotary_dim // 2
         if rotary_dim % 2 or rotary_dim < smallest or self.rotated_pairs < 1:
             yield Problem("rotary_fraction", self.rotary_fraction,
                           f"a share of d_head = {self.d_head} that makes an even rotary dim of at least {smallest}",
                           f"int({self.d_head} · {self.rotary_fraction:g}) = {share}")  # fmt: skip
+        for below, above in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
+            low, high = getattr(self, below), getattr(self, above)
+            if self.applies(self.param(below)) and low > high:
+                yield Problem(above, high, f"at least {below} = {low:g}", "the two are swapped")
+        for name in ("short_factor", "long_factor"):
+            values, p = getattr(self, name), self.param(name)
+            if values and len(values) != pairs:
+                yield Problem(name, values, f"{pairs} numbers, one a pair of rotary dim {rotary_dim}, or none",
+                              f"{len(values)} given")  # fmt: skip
+            if any(not p.minimum <= v <= p.maximum for v in values):
+                yield Problem(name, values, p.legal)
+        sections = self.mrope_section
+        if sections and (sum(sections) != pairs or min(sections) < 0):
+            why = f"{min(sections)} is below 0" if min(sections) < 0 else f"they sum to {sum(sections)}"
+            yield Problem("mrope_section", sections, f"sections from 0 that sum to rotary_dim/2 = {pairs}", why)
+        if self.mrope_interleaved and not sections:
+            yield Problem("mrope_interleaved", True, "true only beside mrope_section", "no sections are given")
 
 
 class _Last(NamedTuple):
@@ -74,53 +166,82 @@ class _Last(NamedTuple):
     version: int
     content: Tensor
     inv_freq: Tensor
+    seq_len: int | None
     dtype: torch.dtype
     made: tuple[Tensor, Tensor]
 
-    def fits(self, positions: Tensor, inv_freq: Tensor, dtype: torch.dtype) -> bool:
+    def fits(self, positions: Tensor, inv_freq: Tensor, seq_len: int | None, dtype: torch.dtype) -> bool:
         """Whether they are the tables of these; content is compared on the CPU only, since a GPU makes one wait."""
-        same = self.positions() is positions and self.version == positions._version
+        same = self.positions() is positions and self.version == positions._version and self.seq_len == seq_len
         if not same or self.dtype != dtype or self.inv_freq is not inv_freq:
             return False
         return positions.device.type != "cpu" or torch.equal(self.content, positions)
 
 
 class Rope(PositionalEncoding):
-    """Rotates q and k. Frequencies are a plain float64 attribute on the CPU: not in state_dict(), deaf to .half()."""
+    """Rotates q and k. Frequencies are a plain float64 attribute on the CPU: not in state_dict(), deaf to .half().
+
+    A scaling that depends on the length takes it from the positions of each call (the largest one, plus 1) and keeps
+    nothing: a short sequence after a long one gets what a fresh module gives it. With `seq_len` the frequencies are
+    those of a sequence of that length, whatever the positions. `inv_freq` are those, or without `seq_len` those of
+    sequences within the original length.
+    """
 
     spec: RopeSpec
 
-    def __init__(self, spec: RopeSpec) -> None:
+    def __init__(self, spec: RopeSpec, seq_len: int | None = None) -> None:
         super().__init__(spec)
-        self.inv_freq, self.attention_factor = rope_frequencies(spec)
+        self.seq_len = seq_len
+        self.inv_freq, self.attention_factor = rope_frequencies(spec, seq_len)
+        self.scales = attention_scales(spec)
         self._last: _Last | None = None
 
-    def tables(self, positions: Tensor, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-        """cos and sin, each [..., L, R/2], from positions [..., L].
+    def tables(
+        self, positions: Tensor, dtype: torch.dtype = torch.float32, seq_len: Length = None
+    ) -> tuple[Tensor, Tensor]:
+        """cos and sin, each [..., L, R/2], from positions [..., L] of a sequence of `seq_len` (None: they tell it).
 
         Kept for the last positions tensor, so that the layers of one forward pass build them once: do not write to
         them.
         """
+        seq_len = seq_len if seq_len is not None and self.spec.by_length else self.length(positions)
         # tables made in inference mode cannot be trained on; positions with a gradient need tables with one
-        if torch.compiler.is_compiling() or positions.requires_grad:
-            return self._make(positions, dtype)
+        if torch.compiler.is_compiling() or positions.requires_grad or isinstance(seq_len, Tensor):
+            return self._make(positions, seq_len, dtype)
         if torch.is_inference_mode_enabled() or positions.is_inference():
-            return self._make(positions, dtype)
+            return self._make(positions, seq_len, dtype)
         last = self._last
-        if last is not None and last.fits(positions, self.inv_freq, dtype):
+        if last is not None and last.fits(positions, self.inv_freq, seq_len, dtype):
             return last.made
-        made = self._make(positions, dtype)
-        self._last = _Last(weakref.ref(positions), positions._version, positions.clone(), self.inv_freq, dtype, made)
+        made = self._make(positions, seq_len, dtype)
+        self._last = _Last(
+            weakref.ref(positions), positions._version, positions.clone(), self.inv_freq, seq_len, dtype, made
+        )
         return made
 
-    def _make(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        return cos_sin(positions, self.inv_freq, dtype=dtype, attention_factor=self.attention_factor)
+    def _make(self, positions: Tensor, seq_len: Length, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        inv_freq = self.inv_freq if seq_len is None else rope_frequencies(self.spec, seq_len).inv_freq
+        return cos_sin(positions, inv_freq, dtype=dtype, attention_factor=self.scales.tables)
+
+    def length(self, *positions: Tensor) -> Length:
+        """Largest position plus 1, where the frequencies depend on it, else None; on a GPU a tensor, so none waits."""
+        if not self.spec.by_length or self.seq_len is not None:
+            return None
+        known = [p.detach().max() for p in positions if p.numel()]
+        if not known:
+            return None
+        where = float64_device(known[0].device)
+        # float64 first: 255 + 1 is 0 in uint8, and 256 + 1 is 256 in bfloat16
+        last = torch.stack([p.to(where).double() for p in known]).max().floor() + 1
+        return last if torch.compiler.is_compiling() or last.device.type != "cpu" else int(last)
 
     def rotate(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> tuple[Tensor, Tensor]:
-        return self._rotate(q, q_positions), self._rotate(k, k_positions)
+        seq_len = self.length(q_positions, k_positions)
+        q, k = self._rotate(q, q_positions, seq_len), self._rotate(k, k_positions, seq_len)
+        return (q if self.scales.scores == 1 else q * self.scales.scores), k
 
-    def _rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        cos, sin = self.tables(positions, torch.float64 if x.dtype == torch.float64 else torch.float32)
+    def _rotate(self, x: Tensor, positions: Tensor, seq_len: Length) -> Tensor:
+        cos, sin = self.tables(positions, torch.float64 if x.dtype == torch.float64 else torch.float32, seq_len)
         if positions.dim() > 1:
             cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)  # [B, 1, L, R/2] against x [B, H, L, D]
         return apply_rotary(x, cos, sin, self.spec.layout)

@@ -7,6 +7,7 @@ import json
 import math
 import signal
 from contextlib import contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from posenc_core import SCHEMES, SpecError, build
+from posenc_core.schemes.hybrid import MAX_TEXT
+from posenc_core.schemes.rope import RopeSpec
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -59,6 +62,8 @@ def values(p, count=None):
         return number | st.sampled_from(p.ticks) if p.ticks else number
     if p.kind == "floats":
         return st.just(()) | st.lists(number, min_size=count, max_size=count).map(tuple)
+    if p.kind == "ints":
+        return st.just(()) | st.lists(st.integers(0, 4), min_size=3, max_size=3).map(tuple)
     raise NotImplementedError(f"no strategy for a field of kind {p.kind}")
 
 
@@ -66,15 +71,19 @@ def values(p, count=None):
 def specs(draw, cls, **fixed):
     """Legal specs of one class."""
     if cls.hook == "layers":
-        return cls(layers=draw(layer_lists()))
+        spec = cls(layers=draw(layer_lists()))
+        assume(len(spec.field_text("layers")) <= MAX_TEXT)  # long lists of divisors do not fit the notation's bound
+        return spec
     fields = {p.name: p for p in cls.params()}
     few = draw(st.integers(1, 8))  # the items of a list field, which are one a head
     drawn = {"n_heads": few} if "n_heads" in fields else {}
     drawn |= {n: draw(values(p, few)) for n, p in fields.items() if n not in drawn}
     drawn |= fixed
     for n, p in fields.items():
-        if p.when is not None and drawn[p.when[0]] not in p.when[1]:
+        if p.when is not None and drawn.get(p.when[0]) not in p.when[1]:
             del drawn[n]
+    if cls is RopeSpec:
+        _fit_together(drawn)
     try:
         return cls(**drawn)
     except SpecError as error:
@@ -84,6 +93,20 @@ def specs(draw, cls, **fixed):
         return cls(**drawn)
     except SpecError:
         assume(False)
+
+
+def _fit_together(drawn):
+    """Make drawn rope fields legal beside each other: lists of one number a pair, sums, ordered thresholds."""
+    pairs = int(drawn["d_head"] * (1 if drawn["scaling"] == "proportional" else drawn["rotary_fraction"])) // 2
+    for name in ("short_factor", "long_factor"):
+        if drawn.get(name):
+            drawn[name] = tuple(islice(cycle(drawn[name]), pairs))
+    if drawn["mrope_section"]:
+        first, second, *_ = drawn["mrope_section"]
+        drawn["mrope_section"] = (first, second, pairs - first - second)
+    for low, high in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
+        if low in drawn and high in drawn:
+            drawn[low], drawn[high] = sorted((drawn[low], drawn[high]))
 
 
 def sized(cls):
@@ -111,39 +134,108 @@ def any_spec():
 # ------------------------------------------------------------------ oracles
 
 
-def frequencies(spec):
-    """A rope spec's frequencies from the papers' formulas, in Python floats."""
-    d, base, s = spec.d_head, spec.base, spec.factor
-    share = int(d * spec.rotary_fraction)
+def frequencies(spec, seq_len=None):
+    """A rope spec's frequencies for a sequence of that length, from the papers' formulas, in Python floats."""
+    base, s, trained = spec.base, spec.factor, spec.original_max_position_embeddings
+    share = int(spec.d_head * spec.rotary_fraction)
+    n = share // 2
     if spec.scaling == "proportional":
-        return [base ** (-2 * i / d) / s if i < share // 2 else 0.0 for i in range(d // 2)]
-    if spec.scaling == "ntk":
-        base *= s ** (share / (share - 2))
-    plain = [base ** (-2 * i / share) for i in range(share // 2)]
-    return [w / s for w in plain] if spec.scaling == "linear" else plain
+        pairs = range(spec.d_head // 2)
+        return [base ** (-2 * i / spec.d_head) / s if i < n else 0.0 for i in pairs]
+    plain = [base ** (-2 * i / share) for i in range(n)]
+    if spec.scaling == "linear":
+        return [w / s for w in plain]
+    if spec.scaling in ("ntk", "dynamic"):  # the first pair is kept, the last divided by s, the rest geometric between
+        if spec.scaling == "dynamic":
+            length = s * trained if spec.dynamic_length == "maximum" else max(seq_len or trained, trained)
+            s = s * length / trained - s + 1
+        return [w / s ** (i / (n - 1)) for i, w in enumerate(plain)]
+    if spec.scaling == "longrope":
+        long = seq_len is not None and seq_len > trained
+        divisors = (spec.long_factor or [s] * n) if long else (spec.short_factor or [1.0] * n)
+        return [w / d for w, d in zip(plain, divisors, strict=True)]
+    if spec.scaling == "llama3":
+        return [_llama3(spec, w) for w in plain]
+    if spec.scaling in ("ntk_by_parts", "yarn"):
+        ramp = _by_turns if spec.ramp == "rotations" else _by_index
+        shares = [ramp(spec, i, share) for i in range(n)]
+        return [w * (1 - x) + w / s * x for w, x in zip(plain, shares, strict=True)]
+    return plain
 
 
-def pairs(spec):
+def _llama3(spec, w):
+    """By wavelength, as in Meta's code."""
+    trained, low, high = spec.original_max_position_embeddings, spec.low_freq_factor, spec.high_freq_factor
+    wavelength = 2 * math.pi / w
+    if wavelength < trained / high:
+        return w
+    if wavelength > trained / low or low == high:
+        return w / spec.factor
+    smooth = (trained / wavelength - low) / (high - low)
+    return (1 - smooth) * w / spec.factor + smooth * w
+
+
+def _by_turns(spec, i, dim):
+    """1 - γ of the YaRN paper's equation 18, from the turns r of pair i in the original length."""
+    turns = spec.original_max_position_embeddings / (2 * math.pi * spec.base ** (2 * i / dim))
+    if turns > spec.beta_fast:
+        return 0.0
+    return 1.0 if turns < spec.beta_slow else (spec.beta_fast - turns) / (spec.beta_fast - spec.beta_slow)
+
+
+def _by_index(spec, i, dim):
+    """The authors' code: linear in i between the indices of a pair with beta_fast and one with beta_slow turns."""
+    trained = spec.original_max_position_embeddings
+    fast, slow = (math.log(trained / (2 * math.pi * b), spec.base) * dim / 2 for b in (spec.beta_fast, spec.beta_slow))
+    if spec.truncate:
+        fast, slow = math.floor(fast), math.ceil(slow)
+    fast, slow = max(fast, 0), min(slow, dim - 1)
+    return min(max((i - fast) / ((slow - fast) or 0.001), 0.0), 1.0)
+
+
+def attention_factor(spec):
+    """Of the method: YaRN's g(s), DeepSeek's quotient, LongRoPE's square root; else 1."""
+    s, trained = spec.factor, spec.original_max_position_embeddings
+    if spec.scaling == "longrope":
+        return spec.attention_factor or math.sqrt(1 + math.log(s, trained))
+    if spec.scaling != "yarn":
+        return 1.0
+    up, down = (spec.mscale, spec.mscale_all_dim) if spec.mscale and spec.mscale_all_dim else (1.0, 0.0)
+    return spec.attention_factor or (1 + up * math.log(s) / 10) / (1 + down * math.log(s) / 10)
+
+
+def scales(spec):
+    """(what multiplies cos and sin, what multiplies the scores besides)."""
+    factor, extra = attention_factor(spec), (1 + spec.mscale_all_dim * math.log(spec.factor) / 10) ** 2
+    return (factor, extra) if spec.attention_on == "cos_sin" else (1.0, extra * factor**2)
+
+
+def length(*positions):
+    """The length of a sequence that holds these positions: the largest, rounded down, plus 1."""
+    return math.floor(max(float(p.max()) for p in positions)) + 1
+
+
+def pairs(spec, seq_len=None):
     """The features (first, second) of each pair, and its frequency."""
-    w = frequencies(spec)
+    w = frequencies(spec, seq_len)
     r = len(w)
     return [((i, i + r) if spec.layout == "half" else (2 * i, 2 * i + 1), w[i]) for i in range(r)]
 
 
-def rotation_matrix(spec, position):
-    """[D, D] float64: one 2×2 rotation a pair, the identity elsewhere."""
-    out = torch.eye(spec.d_head, dtype=torch.float64)
-    for (a, b), w in pairs(spec):
-        c, s = math.cos(position * w), math.sin(position * w)
+def rotation_matrix(spec, position, seq_len=None):
+    """[D, D] float64: one 2×2 rotation a pair times the attention factor on cos and sin, the identity elsewhere."""
+    out, factor = torch.eye(spec.d_head, dtype=torch.float64), scales(spec)[0]
+    for (a, b), w in pairs(spec, seq_len):
+        c, s = factor * math.cos(position * w), factor * math.sin(position * w)
         out[a, a], out[a, b], out[b, a], out[b, b] = c, -s, s, c
     return out
 
 
-def rotate_complex(spec, vector, position):
-    """One head vector as a list of floats, each pair times e^(i·p·w)."""
-    out = list(vector)
-    for (a, b), w in pairs(spec):
-        z = complex(vector[a], vector[b]) * cmath.exp(1j * position * w)
+def rotate_complex(spec, vector, position, seq_len=None):
+    """One head vector as a list of floats, each pair times the attention factor on cos and sin and e^(i·p·w)."""
+    out, factor = list(vector), scales(spec)[0]
+    for (a, b), w in pairs(spec, seq_len):
+        z = complex(vector[a], vector[b]) * factor * cmath.exp(1j * position * w)
         out[a], out[b] = z.real, z.imag
     return out
 
@@ -169,8 +261,9 @@ def plain_attention(spec, q, k, v, q_positions, k_positions, *, causal=True, mas
         for h in range(heads):
             x, y = q[b, h].double(), k[b, h // group].double()
             if spec.hook == "rotate":
-                x = torch.stack([rotation_matrix(spec, p) @ row for p, row in zip(qp, x, strict=True)])
-                y = torch.stack([rotation_matrix(spec, p) @ row for p, row in zip(kp, y, strict=True)])
+                n, scale = length(q_positions, k_positions), scales(spec)[1]
+                x = torch.stack([scale * rotation_matrix(spec, p, n) @ row for p, row in zip(qp, x, strict=True)])
+                y = torch.stack([rotation_matrix(spec, p, n) @ row for p, row in zip(kp, y, strict=True)])
             for i in range(lq):
                 scores = {}
                 for j in range(lk):

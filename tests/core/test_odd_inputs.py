@@ -103,3 +103,28 @@ def test_nested_layers_under_another_scheme_are_an_unknown_name():
         nested = {"scheme": "rope", "layers": [nested]}
     with pytest.raises(SpecError, match="layers"):
         parse_spec(nested)
+
+
+@pytest.mark.parametrize("scaling", ["dynamic", "longrope"])
+@pytest.mark.parametrize(
+    ("dtype", "last"), [(torch.uint8, 255), (torch.int8, 127), (torch.bfloat16, 256), (torch.float16, 2048)]
+)
+def test_the_length_of_narrow_positions_does_not_wrap_or_round(scaling, dtype, last):
+    spec = RopeSpec(d_head=8, scaling=scaling, factor=4.0, original_max_position_embeddings=last)
+    rope, positions = spec.build(), torch.tensor([0, last]).to(dtype)
+    assert rope.length(positions) == last + 1
+    torch.testing.assert_close(rope.tables(positions), rope.tables(torch.tensor([0, last])), rtol=0, atol=0)
+    assert not torch.equal(spec.inv_freq(last + 1), spec.inv_freq(last))
+
+
+def test_fractional_positions_count_as_the_position_they_lie_in():
+    rope = RopeSpec(d_head=8, scaling="dynamic", factor=4.0, original_max_position_embeddings=8).build()
+    assert [rope.length(torch.tensor([p])) for p in (7.0, 7.5, 7.999, 8.0)] == [8, 8, 8, 9]
+    assert rope.length(torch.tensor([])) is None
+    assert rope.length(torch.tensor([]), torch.tensor([4])) == 5
+
+
+def test_no_length_is_looked_up_where_frequencies_do_not_depend_on_it():
+    """A maximum over the positions would make a GPU wait in every layer."""
+    for spec in (RopeSpec(), RopeSpec(scaling="yarn"), RopeSpec(scaling="dynamic", dynamic_length="maximum")):
+        assert spec.build().length(torch.arange(10)) is None

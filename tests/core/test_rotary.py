@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support import frequencies, needs_cuda, pairs, rotate_complex, rotation_matrix, specs
+from support import frequencies, length, needs_cuda, pairs, rotate_complex, rotation_matrix, scales, specs
 from torch import nn
 
 from posenc_core import apply_rotary, rotary
@@ -25,10 +25,19 @@ KINDS = [
     RopeSpec(d_head=8, scaling="ntk", factor=4.0),
     RopeSpec(d_head=16, scaling="proportional", rotary_fraction=0.5),
     RopeSpec(d_head=2),
-]
+    RopeSpec(d_head=16, scaling="ntk_by_parts", factor=4.0, original_max_position_embeddings=256, ramp="rotations"),
+    RopeSpec(d_head=8, scaling="dynamic", factor=4.0, original_max_position_embeddings=16),
+    RopeSpec(d_head=8, scaling="dynamic", factor=4.0, original_max_position_embeddings=16, dynamic_length="maximum"),
+    RopeSpec(d_head=16, rotary_fraction=0.5, scaling="yarn", factor=4.0, original_max_position_embeddings=256),
+    RopeSpec(d_head=16, rotary_fraction=0.5, scaling="yarn", factor=8.0, attention_on="scores", truncate=False),
+    RopeSpec(d_head=8, scaling="yarn", factor=40.0, mscale=1.0, mscale_all_dim=0.707),
+    RopeSpec(d_head=8, scaling="longrope", factor=4.0, original_max_position_embeddings=16,
+             short_factor=(1.0, 1.5, 2.0, 4.0), long_factor=(1.0, 3.0, 9.0, 0.5)),
+    RopeSpec(d_head=16, base=100.0, scaling="llama3", factor=8.0, original_max_position_embeddings=64),
+]  # fmt: skip
 SPECS = [s.replace(layout=x) for s in KINDS for x in ("half", "interleaved")]
 rope_specs = pytest.mark.parametrize(
-    "spec", SPECS, ids=lambda s: f"{s.scaling}-{s.d_head}-{s.rotary_fraction:g}-{s.layout}"
+    "spec", SPECS, ids=lambda s: "-".join([s.scaling, *list(s.to_query().values())[1:]])[:60]
 )
 
 
@@ -47,17 +56,20 @@ def turn(encoding, x, positions):
 def test_equals_the_rotation_matrix(spec):
     positions = torch.tensor([0.0, 1.0, 7.0, 1000.0, -3.0, 2.5], dtype=torch.float64)
     x = normal(2, 3, 6, spec.d_head)
-    made = turn(spec.build(), x, positions)
+    made, keys = spec.build().rotate(x, x, positions, positions)
     for i, p in enumerate(positions.tolist()):
-        torch.testing.assert_close(made[:, :, i], x[:, :, i] @ rotation_matrix(spec, p).T, rtol=0, atol=1e-12)
+        expected = x[:, :, i] @ rotation_matrix(spec, p, 1001).T
+        torch.testing.assert_close(keys[:, :, i], expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(made[:, :, i], expected * scales(spec)[1], rtol=0, atol=1e-12)
 
 
 @rope_specs
 def test_equals_complex_multiplication(spec):
     x = normal(1, 1, 4, spec.d_head, seed=1)
-    made = turn(spec.build(), x, torch.tensor([3, 0, 11, 500]))
+    positions = torch.tensor([3, 0, 11, 500])
+    made = spec.build().rotate(x, x, positions, positions)[1]
     for i, p in enumerate([3, 0, 11, 500]):
-        expected = torch.tensor(rotate_complex(spec, x[0, 0, i].tolist(), p), dtype=torch.float64)
+        expected = torch.tensor(rotate_complex(spec, x[0, 0, i].tolist(), p, 501), dtype=torch.float64)
         torch.testing.assert_close(made[0, 0, i], expected, rtol=0, atol=1e-12)
 
 
@@ -69,24 +81,30 @@ def test_by_hand():
 
 
 @rope_specs
-def test_queries_and_keys_turn_by_their_own_positions(spec):
+@pytest.mark.parametrize("last", [(19, 4), (9, 19)], ids=["query", "key"])
+def test_queries_and_keys_turn_by_their_own_positions(spec, last):
     rope, q, k = spec.build(), normal(1, 2, 3, spec.d_head), normal(1, 1, 5, spec.d_head, seed=1)
-    qp, kp = torch.tensor([7, 8, 9]), torch.arange(5)
-    made_q, made_k = rope.rotate(q, k, qp, kp)
-    torch.testing.assert_close(made_q, turn(rope, q, qp), rtol=0, atol=0)
-    torch.testing.assert_close(made_k, turn(rope, k, kp), rtol=0, atol=0)
-    assert made_k.shape == k.shape
+    qp, kp = torch.tensor([7, 8, last[0]]), torch.tensor([0, 1, 2, 3, last[1]])
+    made_q, made_k = rope.rotate(q, k, qp, kp)  # the longest of both is the length of the sequence
+    for x, made, positions, scale in ((q, made_q, qp, scales(spec)[1]), (k, made_k, kp, 1.0)):
+        assert made.shape == x.shape
+        for i, p in enumerate(positions.tolist()):
+            expected = scale * x[:, :, i] @ rotation_matrix(spec, p, 20).T
+            torch.testing.assert_close(made[:, :, i], expected, rtol=0, atol=1e-12)
     assert not torch.equal(made_q, turn(rope, q, torch.arange(3)))
 
 
 @given(st.data(), st.floats(-1e6, 1e6), st.integers(0, 1000))
-def test_norms_are_kept(data, position, seed):
+def test_norms_are_kept_up_to_the_attention_factor(data, position, seed):
     spec = data.draw(specs(RopeSpec, d_head=16))
-    x = normal(1, 1, 1, 16, seed=seed)
-    made = turn(spec.build(), x, torch.tensor([position], dtype=torch.float64))
-    assert float(made.norm()) == pytest.approx(float(x.norm()), rel=1e-12)
-    for (a, b), _ in pairs(spec):
-        assert float(made[..., [a, b]].norm()) == pytest.approx(float(x[..., [a, b]].norm()), rel=1e-12)
+    x, positions = normal(1, 1, 1, 16, seed=seed), torch.tensor([position], dtype=torch.float64)
+    tables, scores = scales(spec)
+    for made, scale in zip(spec.build().rotate(x, x, positions, positions), (scores, 1.0), strict=True):
+        tail = [i for i in range(16) if all(i not in pair for pair, _ in pairs(spec))]
+        torch.testing.assert_close(made[..., tail], x[..., tail] * scale, rtol=1e-15, atol=0)
+        for (a, b), _ in pairs(spec):
+            expected = float(x[..., [a, b]].norm()) * tables * scale
+            assert float(made[..., [a, b]].norm()) == pytest.approx(expected, rel=1e-12)
 
 
 @given(st.sampled_from([4, 8, 16]), st.integers(0, 100), st.integers(0, 100_000))
@@ -142,9 +160,9 @@ def test_output_dtype_is_input_dtype_and_right_to_its_rounding(spec, dtype):
     assert made.dtype == dtype
     assert made.shape == x.shape
     exact = turn(spec.build(), x.double(), p)
-    half_ulp = torch.finfo(dtype).eps / 2
+    ulps = 0.5 if spec.build().scales.scores == 1 else 1.1  # the scale of the scores rounds once more
     slack = 1e-12 if dtype == torch.float64 else 1e-6
-    assert ((made.double() - exact).abs() <= half_ulp * exact.abs() + slack).all()
+    assert ((made.double() - exact).abs() <= ulps * torch.finfo(dtype).eps * exact.abs() + slack).all()
 
 
 @rope_specs
@@ -152,8 +170,10 @@ def test_batch_positions_are_rows(spec):
     rope, x = spec.build(), normal(3, 2, 4, spec.d_head)
     positions = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8], [0, 0, 9, 1]])
     made = turn(rope, x, positions)
+    rows = spec.build().rotate  # one sequence length for the whole batch, as in transformers
     for b in range(3):
-        torch.testing.assert_close(made[b : b + 1], turn(rope, x[b : b + 1], positions[b]), rtol=0, atol=0)
+        alone = rows(x[b : b + 1], x[b : b + 1], positions[b], torch.tensor([length(positions) - 1]).expand(4))[0]
+        torch.testing.assert_close(made[b : b + 1], alone, rtol=0, atol=0)
 
 
 @layouts
@@ -193,6 +213,9 @@ def test_phases_are_float64_products():
     made = phases(torch.tensor([10_000_000, 3]), torch.tensor([0.1, 1.0], dtype=torch.float64))
     assert made.dtype == torch.float64
     assert made.tolist() == [[10_000_000 * 0.1, 10_000_000.0], [3 * 0.1, 3.0]]
+    odd = torch.tensor([2**24 + 1, 2**31 + 1, 2**53 - 1])  # no float32 holds them
+    assert phases(odd, torch.tensor([1.0])).flatten().tolist() == odd.tolist()
+    assert phases(torch.tensor([0.1], dtype=torch.float64), torch.tensor([1.0])).item() == 0.1
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float64])
@@ -319,6 +342,22 @@ def test_tables_follow_the_dtype():
     wide = rope.tables(p, torch.float64)[0]
     assert wide.dtype == torch.float64
     torch.testing.assert_close(wide, (p.double()[:, None] * rope.inv_freq).cos(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("scaling", ["dynamic", "longrope"])
+def test_tables_follow_the_length_of_the_sequence(scaling):
+    spec = RopeSpec(d_head=8, scaling=scaling, factor=4.0, original_max_position_embeddings=16)
+    rope, p, scale = spec.build(), torch.arange(5), scales(spec)[0]
+    for seq_len in (None, 17, 16, 400, None, 17):
+        cos, sin = rope.tables(p, torch.float64, seq_len)
+        for table, f in ((cos, math.cos), (sin, math.sin)):
+            expected = [scale * f(4 * w) for w in frequencies(spec, seq_len or 5)]
+            assert table[4].tolist() == pytest.approx(expected, abs=1e-14)
+    x = normal(1, 1, 5, 8)
+    for longest in (4, 40, 400, 4):  # the same queries beside longer keys
+        made = rope.rotate(x, x, p, torch.tensor([0, 1, 2, 3, longest]))[0]
+        expected = x[:, :, 4] @ rotation_matrix(spec, 4, longest + 1).T
+        torch.testing.assert_close(made[:, :, 4], expected, rtol=0, atol=1e-12)
 
 
 def test_tables_are_built_once_for_one_positions_tensor():

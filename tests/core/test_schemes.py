@@ -4,11 +4,20 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from support import SIZES, plain_schemes, recipe_slopes, reference, rotation_matrix, sized, specs
+from support import SIZES, plain_schemes, recipe_slopes, reference, rotation_matrix, scales, sized, specs
 
-from posenc_core import SCHEMES, PositionalEncoding, SpecError, alibi_slopes, attention, build, parse_query
+from posenc_core import (
+    SCHEMES,
+    PositionalEncoding,
+    SpecError,
+    alibi_slopes,
+    attention,
+    build,
+    parse_query,
+    rope_frequencies,
+)
 from posenc_core.attention import attention_scores
 from posenc_core.schemes import SIZES as SIZE_NAMES
 from posenc_core.schemes.alibi import AlibiSpec
@@ -16,7 +25,7 @@ from posenc_core.schemes.hybrid import HybridSpec
 from posenc_core.schemes.integer import IntegerSpec
 from posenc_core.schemes.learned import LearnedSpec
 from posenc_core.schemes.none import NoneSpec
-from posenc_core.schemes.rope import RopeSpec
+from posenc_core.schemes.rope import Rope, RopeSpec
 from posenc_core.schemes.sinusoidal import SinusoidalSpec
 
 schemes = pytest.mark.parametrize("cls", SCHEMES.values(), ids=SCHEMES)
@@ -433,6 +442,10 @@ RELATIVE = [
         RopeSpec(d_head=16, scaling="linear", factor=4.0),
         RopeSpec(d_head=16, scaling="ntk", factor=8.0),
         RopeSpec(d_head=16, scaling="proportional", rotary_fraction=0.5),
+        RopeSpec(d_head=16, scaling="yarn", factor=8.0, original_max_position_embeddings=256),
+        RopeSpec(d_head=16, rotary_fraction=0.5, scaling="yarn", factor=8.0, attention_on="scores"),
+        RopeSpec(d_head=16, scaling="llama3", factor=8.0, original_max_position_embeddings=256),
+        RopeSpec(d_head=16, scaling="dynamic", factor=8.0, dynamic_length="maximum"),
     )
 ] + [AlibiSpec(n_heads=4), AlibiSpec(n_heads=4, variant="symmetric"), NoneSpec()]
 
@@ -449,10 +462,23 @@ def test_shifting_both_positions_leaves_scores(spec, shift, seed):
 
 @given(specs(RopeSpec, d_head=16), st.integers(-(10**6), 10**6))
 def test_shifting_leaves_scores_for_any_rope(spec, shift):
-    encoding, q, k = spec.build(), normal(1, 1, 2, 16), normal(1, 1, 2, 16, seed=1)
+    tables, scores = scales(spec)
+    assume(tables > 1e-3)
+    q, k = normal(1, 1, 2, 16) / tables**2 / scores, normal(1, 1, 2, 16, seed=1)
     qp, kp = torch.tensor([7, 100]), torch.tensor([0, 90])
+    encoding = Rope(spec, seq_len=20_000)  # a scaling by length is relative at one length only
     plain, moved = (attention_scores(q, k, encoding, qp + s, kp + s) for s in (0, shift))
-    torch.testing.assert_close(moved, plain, rtol=0, atol=1e-8)
+    torch.testing.assert_close(moved, plain, rtol=0, atol=1e-8 * float(rope_frequencies(spec).inv_freq.max() + 1))
+
+
+@pytest.mark.parametrize("scaling", ["dynamic", "longrope"])
+def test_a_scaling_by_length_is_relative_only_while_the_length_stays(scaling):
+    spec = RopeSpec(d_head=16, scaling=scaling, factor=4.0, original_max_position_embeddings=256)
+    encoding, q, k, p = spec.build(), normal(1, 1, 4, 16), normal(1, 1, 4, 16, seed=1), torch.arange(4)
+    scores = [attention_scores(q, k, encoding, p + shift, p + shift) for shift in (0, 252, 253, 1000)]
+    torch.testing.assert_close(scores[1], scores[0], rtol=0, atol=1e-11)
+    assert (scores[2] - scores[0]).abs().max() > 1e-4
+    assert (scores[3] - scores[0]).abs().max() > 1e-3
 
 
 def test_shifting_only_the_queries_changes_scores():

@@ -15,7 +15,7 @@ from posenc_core.schemes.learned import LearnedSpec
 from posenc_core.schemes.none import NoneSpec
 from posenc_core.schemes.rope import RopeSpec
 from posenc_core.schemes.sinusoidal import SinusoidalSpec
-from posenc_core.spec import number_text
+from posenc_core.spec import LISTS, number_text
 
 schemes = pytest.mark.parametrize("cls", SCHEMES.values(), ids=SCHEMES)
 FIELDS = [pytest.param(c, p, id=f"{s}.{p.name}") for s, c in SCHEMES.items() for p in c.params()]
@@ -24,13 +24,26 @@ BOUNDED = [f for f in FIELDS if f.values[1].kind in ("int", "float", "floats")]
 bounded = pytest.mark.parametrize(("cls", "p"), BOUNDED)
 
 
+def needed(cls, p):
+    """The fields, and their values, under which `p` is read."""
+    if p.when is None:
+        return BESIDE.get(p.name, {})
+    other, read = p.when
+    return needed(cls, cls.param(other)) | {other: read[0]}
+
+
+BESIDE = {"mrope_interleaved": {"mrope_section": (16, 8, 8)}}  # legal only beside another field's value
+
+
 def surroundings(cls, p):
-    """Other fields under which `p` is read: as declared, then all sizes as large and as small as they go."""
-    needed = {p.when[0]: p.when[1][0]} if p.when else {}
-    ints = [o for o in cls.params() if o.kind == "int" and o.name != p.name and o.when is None]
-    yield needed
-    yield {o.name: int(o.maximum) for o in ints} | needed
-    yield {o.name: int(o.minimum) for o in ints} | needed
+    """Other fields under which `p` is read: as declared, then the rest as large and as small as it goes."""
+    yield needed(cls, p)
+    rest = [o for o in cls.params() if o.kind in ("int", "float") and o.name != p.name]
+    ints = [o for o in rest if o.kind == "int" and o.when is None]
+    alike = [o for o in rest if o.kind == "float" and p.when and o.when == p.when]
+    for bound in ("maximum", "minimum"):
+        yield {o.name: getattr(o, bound) for o in alike} | needed(cls, p)
+        yield {o.name: int(getattr(o, bound)) for o in ints} | needed(cls, p)
 
 
 def refusals(cls, name, value, **others):
@@ -105,11 +118,11 @@ def test_param_is_complete(cls, p):
     assert p.legal
     assert p.name.isidentifier()
     assert p.name == p.name.lower()
-    if p.kind in ("int", "float", "floats"):
+    if p.kind in ("int", "float", "ints", "floats"):
         assert p.minimum < p.maximum
-    if p.kind in ("int", "floats"):
+    if p.kind == "int":
         assert p.unit
-    if p.kind in ("floats", "layers"):
+    if p.kind in LISTS:
         assert p.max_length >= 1
     if p.kind in ("int", "float"):
         assert p.minimum <= p.default <= p.maximum
@@ -124,7 +137,9 @@ def test_param_is_complete(cls, p):
         assert all(c in p.legal for c in p.choices)
     if p.when:
         other, read = p.when
-        assert set(read) <= set(cls.param(other).choices)
+        assert set(read) < set(cls.param(other).choices)
+        names = [o.name for o in cls.params()]
+        assert names.index(other) < names.index(p.name)
 
 
 @fields
@@ -168,6 +183,7 @@ NOT_LEGAL = {
     "float": ["8", True, None, math.nan, math.inf, -math.inf, 10**13, 10**400, [], [8.0], {}],
     "bool": ["true", 0, 1, None, math.nan, []],
     "choice": ["nonsense", "", 1, True, None, math.nan, [], {}],
+    "ints": ["1", 1, True, None, ["1"], [True], [None], [1.0], [1.5], [math.nan], [[1]], [16, 16.0], [1] * 5000],
     "floats": ["1", 1.0, True, None, ["1"], [True], [None], [math.nan], [math.inf], [[1.0]], [0.5] * 5000],
     "layers": ["rope", 1, True, None, math.nan, [], ["rope"], [None], [1.0], [{}], [{"scheme": "rope"}] * 129],
 }
@@ -175,9 +191,8 @@ NOT_LEGAL = {
 
 @fields
 def test_wrong_types_are_refused(cls, p):
-    others = {p.when[0]: p.when[1][0]} if p.when else {}
     for value in NOT_LEGAL[p.kind]:
-        list(refusals(cls, p.name, value, **others))
+        list(refusals(cls, p.name, value, **needed(cls, p)))
 
 
 @fields
@@ -187,14 +202,47 @@ def test_a_field_that_is_not_read_is_refused(cls, p):
         return
     other, read = p.when
     idle = next(c for c in cls.param(other).choices if c not in read)
-    value = p.maximum if p.kind == "float" else int(p.maximum)
-    for found in refusals(cls, p.name, value, **{other: idle}):
+    value = another(p)
+    around = needed(cls, cls.param(other))
+    for found in refusals(cls, p.name, value, **around | {other: idle}):
         assert other in found[0].legal
         assert all(r in found[0].legal for r in read)
-    kept = cls(**{other: read[0], p.name: value}) if accepted(cls, p, value) else cls(**{other: read[0]})
-    assert kept.applies(p)
-    assert p.name in kept.to_mapping()
-    assert p.name not in cls(**{other: idle}).to_mapping()
+        assert idle in found[0].reason
+    for choice in read:
+        kept = cls(**around | {other: choice})
+        assert kept.applies(p)
+        assert p.name in kept.to_mapping()
+    assert p.name not in cls(**around | {other: idle}).to_mapping()
+    assert accepted(cls, p, value)
+
+
+def another(p):
+    """A legal value that is not the default."""
+    if p.kind == "choice":
+        return next(c for c in p.choices if c != p.default)
+    if p.kind == "bool":
+        return not p.default
+    if p.kind in ("floats", "ints"):
+        return (p.maximum,)
+    return p.maximum if p.kind == "float" else int(p.maximum)
+
+
+def test_a_field_under_a_field_that_is_not_read_is_not_read_either():
+    """truncate hangs on ramp = index, ramp on scaling: ramp's default does not make truncate read."""
+    with pytest.raises(SpecError, match=r"truncate = False .*ramp is not read.* read only while ramp is index"):
+        RopeSpec(scaling="linear", truncate=False)
+    with pytest.raises(SpecError, match=r"truncate = False .*ramp is rotations"):
+        RopeSpec(scaling="yarn", ramp="rotations", truncate=False)
+    assert "truncate" not in RopeSpec().to_mapping()
+    assert RopeSpec(scaling="yarn", truncate=False).to_mapping()["truncate"] is False
+
+
+def test_a_chain_of_conditions_holds_by_value_not_by_default():
+    spec = RopeSpec(scaling="yarn")
+    read = {p.name for p in RopeSpec.params() if spec.applies(p)}
+    assert {"factor", "beta_fast", "ramp", "truncate", "mscale"} <= read
+    assert not {"low_freq_factor", "short_factor", "dynamic_length"} & read
+    assert {p.name for p in RopeSpec.params() if not RopeSpec().applies(p)} >= {"factor", "ramp", "truncate"}
 
 
 @schemes
@@ -291,7 +339,26 @@ def test_deeply_nested_hybrids_are_refused():
         ({"scaling": "ntk", "d_head": 2}, "rotary_fraction"),
         ({"scaling": "ntk", "d_head": 8, "rotary_fraction": 0.25}, "rotary_fraction"),
         ({"scaling": "proportional", "d_head": 8, "rotary_fraction": 0.2}, "rotary_fraction"),
+        ({"scaling": "dynamic", "d_head": 2}, "rotary_fraction"),
         ({"scaling": "NTK"}, "scaling"),
+        ({"scaling": "default"}, "scaling"),
+        ({"scaling": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 1.0}, "high_freq_factor"),
+        ({"scaling": "yarn", "factor": 8.0, "beta_fast": 1.0, "beta_slow": 32.0}, "beta_fast"),
+        ({"scaling": "ntk_by_parts", "factor": 8.0, "beta_slow": 33.0}, "beta_fast"),
+        ({"scaling": "longrope", "short_factor": (1.0,) * 31}, "short_factor"),
+        ({"scaling": "longrope", "long_factor": (1.0,) * 33}, "long_factor"),
+        ({"scaling": "longrope", "rotary_fraction": 0.5, "long_factor": (1.0,) * 32}, "long_factor"),
+        ({"scaling": "longrope", "long_factor": (1.0,) * 31 + (0.0,)}, "long_factor"),
+        ({"scaling": "longrope", "short_factor": (1.0,) * 31 + (-1.0,)}, "short_factor"),
+        ({"scaling": "yarn", "original_max_position_embeddings": 1}, "original_max_position_embeddings"),
+        ({"scaling": "linear", "original_max_position_embeddings": 4096}, "original_max_position_embeddings"),
+        ({"scaling": "yarn", "attention_factor": -1.0}, "attention_factor"),
+        ({"scaling": "llama3", "attention_factor": 1.5}, "attention_factor"),
+        ({"mrope_section": (16, 8, 7)}, "mrope_section"),
+        ({"mrope_section": (16, 24, 24), "rotary_fraction": 0.5}, "mrope_section"),
+        ({"mrope_section": (-1, 16, 17)}, "mrope_section"),
+        ({"mrope_section": (8, 8, 8, 4, 4)}, "mrope_section"),
+        ({"mrope_interleaved": True}, "mrope_interleaved"),
         ({"layout": "gptj"}, "layout"),
     ],
 )
@@ -323,6 +390,40 @@ def test_rotary_dim(fields, rotary_dim, rotated_pairs):
     assert (spec.rotary_dim, spec.rotated_pairs) == (rotary_dim, rotated_pairs)
     assert spec.inv_freq().shape == (rotary_dim // 2,)
     assert int((spec.inv_freq() > 0).sum()) == rotated_pairs
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"scaling": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0},
+        {"scaling": "yarn", "beta_fast": 2.0, "beta_slow": 2.0},
+        {"scaling": "longrope", "short_factor": (1.0,) * 32, "long_factor": (2.0,) * 32},
+        {"scaling": "longrope", "long_factor": (2.0,) * 32},
+        {"scaling": "longrope", "rotary_fraction": 0.5, "long_factor": (2.0,) * 16},
+        {"mrope_section": (8, 12, 12)},
+        {"mrope_section": (32, 0, 0), "mrope_interleaved": True},
+        {"d_head": 128, "rotary_fraction": 0.5, "mrope_section": (11, 11, 10), "mrope_interleaved": True},
+        {"scaling": "yarn", "mrope_section": (8, 12, 12)},
+        {"scaling": "proportional", "rotary_fraction": 0.25, "mrope_section": (8, 12, 12)},
+    ],
+)
+def test_rope_accepts(fields):
+    spec = RopeSpec(**fields)
+    assert {k: getattr(spec, k) for k in fields} == fields
+    assert parse_query(spec.to_query()) == (spec, ())
+
+
+def test_refusals_of_several_fields_say_which_rule_is_broken():
+    for fields, words in (
+        ({"scaling": "yarn", "beta_fast": 1.0, "beta_slow": 32.0}, ("beta_fast = 1.0", "at least beta_slow = 32")),
+        ({"scaling": "longrope", "long_factor": (1.0,) * 3}, ("long_factor", "32 numbers, one a pair", "3 given")),
+        ({"mrope_section": (16, 8, 7)}, ("(16, 8, 7)", "sum to rotary_dim/2 = 32", "sum to 31")),
+        ({"mrope_section": (-1, 16, 17)}, ("(-1, 16, 17)", "sections from 0", "-1 is below 0")),
+        ({"scaling": "dynamic", "d_head": 2}, ("even rotary dim of at least 4", "= 2")),
+    ):
+        with pytest.raises(SpecError) as caught:
+            RopeSpec(**fields)
+        assert all(w in str(caught.value) for w in words), caught.value
 
 
 def test_an_integer_factor_equals_the_float():
@@ -523,7 +624,7 @@ def test_parse_query_never_raises(query):
     assert spec.scheme == query.get("scheme", "rope") or any(p.name == "scheme" for p in problems)
     known = {p.name for p in spec.params()}
     assert all(name in {p.name for p in problems} for name in query.keys() - known - {"scheme"})
-    assert all(len(str(p)) < 400 for p in problems)
+    assert all(len(str(p)) < 300 + len(p.legal) for p in problems)
 
 
 @given(st.text("()*,=. abcdehilnoprst_0123456789", max_size=60))
@@ -540,7 +641,8 @@ def test_100_kb_of_text_is_refused_in_bounded_time(name, piece):
         spec, problems = parse_query({"scheme": "rope"} | {name: (piece * 100_000)[:100_000]})
     assert spec == RopeSpec()
     assert problems[0].name == name
-    assert len(str(problems[0])) < 300
+    assert len(str(problems[0])) < 300 + len(problems[0].legal)
+    assert len(problems[0].legal) < 500
 
 
 @pytest.mark.parametrize("piece", ["none,", "rope(", "alibi*", "rope*0,", "alibi(slopes=1,", "rope(base=x),", " "])

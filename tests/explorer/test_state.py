@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from explorer import show, state
 from explorer.views import VIEWS, SharedView
 from posenc_core import SCHEMES
+from posenc_core.schemes.rope import SCALED
 
 
 def read(page: str, **texts: str | list[str]) -> tuple[dict[str, Any], tuple[state.Rejected, ...]]:
@@ -232,7 +233,7 @@ def test_a_share_that_makes_an_odd_rotary_dim_is_refused() -> None:
 
 def test_a_factor_without_scaling_is_refused() -> None:
     values, rejected = one("encodings", scheme="rope", factor="4")
-    assert rejected.problem.legal == "read only while scaling is linear or ntk or proportional"
+    assert rejected.problem.legal == "read only while scaling is " + " or ".join(SCALED)
     assert values["factor"] == 1.0
 
 

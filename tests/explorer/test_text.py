@@ -10,8 +10,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from explorer import state, text
+from explorer.scaling_text import SCALING_TEXT
 from explorer.views import VIEWS
-from posenc_core import SCHEMES, parse_spec
+from posenc_core import SCHEMES, Param, Spec, parse_spec
 from posenc_core.frequencies import SCALINGS
 
 
@@ -61,7 +62,7 @@ def test_every_kind_of_encoding_has_a_sentence_on_what_is_seen(hook: str) -> Non
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_a_scaling_is_described(scaling: str) -> None:
-    formula, source = text.SCALING_TEXT[scaling]
+    formula, source = SCALING_TEXT[scaling]
     assert r"\omega_i" in formula or r"\theta" in formula
     assert formula.count("{") == formula.count("}")
     assert source
@@ -70,7 +71,17 @@ def test_a_scaling_is_described(scaling: str) -> None:
 
 
 def test_scalings_described_are_those_there_are() -> None:
-    assert text.SCALING_TEXT.keys() == SCALINGS.keys() == set(SCHEMES["rope"].param("scaling").choices)
+    assert SCALING_TEXT.keys() == SCALINGS.keys() == set(SCHEMES["rope"].param("scaling").choices)
+
+
+def needs(spec: type[Spec], field: Param) -> dict[str, Any]:
+    """Other fields without which this one is not read, or not legal."""
+    if field.name == "mrope_interleaved":
+        return {"mrope_section": (8, 12, 12)}
+    if field.when is None:
+        return {}
+    other, values = field.when
+    return needs(spec, spec.param(other)) | {other: values[0]}
 
 
 def test_formulae_follow_the_parameters() -> None:
@@ -80,9 +91,9 @@ def test_formulae_follow_the_parameters() -> None:
         for field in [
             p for p in spec.params() if p.kind in ("choice", "bool") and (scheme, p.name) != ("rope", "layout")
         ]:
-            for value in field.choices or (True,):
+            for value in field.choices or (not field.default,):
                 if value != field.default:
-                    formula = text.formula_of(spec(**{field.name: value}))
+                    formula = text.formula_of(spec(**needs(spec, field) | {field.name: value}))
                     assert formula.count("{") == formula.count("}")
                     assert formula not in seen, f"{scheme}: {field.name} = {value}"
                     seen.add(formula)
@@ -182,6 +193,9 @@ def test_every_link_on_a_page_is_legal_and_leads_somewhere_else(opened: Any, pag
     [
         ({"scheme": "rope", "rotary_fraction": 0.25}, [r"\theta^{-2i/16}", r"\theta = 10{,}000"]),
         ({"scheme": "rope", "scaling": "ntk", "factor": 4.0}, [r"\theta\, s^{64/(64-2)}", "s = 4"]),
+        ({"scheme": "rope", "scaling": "yarn", "factor": 4.0}, ["s = 4", "L_0 = 8{,}192", "1.13863", "i - "]),
+        ({"scheme": "rope", "scaling": "llama3", "factor": 8.0}, ["s = 8", "r_l = 1", "r_h = 4", r"k_i"]),
+        ({"scheme": "rope", "mrope_section": [8, 12, 12]}, ["8,12,12"]),
         ({"scheme": "rope", "scaling": "proportional", "rotary_fraction": 0.75}, ["p = 0.75", r"\theta^{-2i/d}/s"]),
         ({"scheme": "alibi", "variant": "symmetric"}, ["|m - n|"]),
         ({"scheme": "sinusoidal", "endpoint": True, "layout": "concatenated"}, ["{p,i+d/2}", "-i/(d/2-1)"]),
