@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
 from explorer import limits, state
+from explorer.models import MODELS, query_of
 from explorer.text import COMPARISONS, PRESETS, SCHEME_TEXT
 from explorer.views import SharedView
 from explorer.words import plain
 from posenc_core import SCHEMES, Param, Problem, Spec, parse_query
-from posenc_core.spec import number_text
+from posenc_core.spec import LISTS, number_text
 
 V = TypeVar("V", bound=Spec)
 NO_SECOND = "off"
+MAX_LIST = 16_000  # characters of a list: 512 numbers in full
 CHOSEN = "_chosen"  # session key of what the sidebar says, set by the entry file
 
 
@@ -67,11 +70,18 @@ def _presets() -> None:
         name = st.session_state["_preset"]
         st.session_state["_preset"] = None
         if name is not None:
-            _apply(PRESETS[name])
+            _apply(presets()[name])
 
     st.selectbox(
-        "Preset", list(PRESETS), index=None, key="_preset", on_change=picked, placeholder="Pick one to start from…"
-    )
+        "Preset", list(presets()), index=None, key="_preset", on_change=picked, placeholder="Type a model or scheme…",
+        help="Public models by the positional fields of their config.json, and examples of the schemes.",
+    )  # fmt: skip
+
+
+@cache
+def presets() -> dict[str, dict[str, str]]:
+    """Public models that the app has schemes for, then examples of schemes: name -> query."""
+    return {name: query for name in MODELS if (query := query_of(name)) is not None} | PRESETS
 
 
 def _apply(query: Mapping[str, str]) -> None:
@@ -93,10 +103,14 @@ def _scheme(prefix: str, title: str, options: Sequence[str]) -> Spec | None:
     spec_type = SCHEMES[scheme]
     texts: dict[str, str] = {}
     values: dict[str, Any] = {}
+    place = st.container()
+    fine = [p for p in spec_type.params() if p.advanced]
+    rest = st.expander("Fine points", icon=":material/tune:") if fine else place
     for p in map(limits.shown, spec_type.params()):
         if p.when is not None and values.get(p.when[0]) not in p.when[1]:
             continue
-        values[p.name] = param_widget(p, prefix + p.name)
+        with rest if p.advanced else place:
+            values[p.name] = param_widget(p, prefix + p.name)
         texts[p.name] = as_text(values[p.name])
     spec, problems = parse_query({"scheme": scheme} | texts)
     spec, over = limits.limited(spec)
@@ -144,8 +158,8 @@ def legal(p: Param, value: Any, maximum: float | None = None) -> Any:
         high = p.maximum if maximum is None else min(p.maximum, maximum)
         value = min(max(value, p.minimum), high)
         return int(value // (p.step or 1) * (p.step or 1)) if p.kind == "int" else float(value)
-    kind = {"bool": bool, "text": str, "floats": str, "layers": str}.get(p.kind)
-    return value if kind and isinstance(value, kind) else p.default
+    kind = str if p.kind in ("text", *LISTS) else bool
+    return value if isinstance(value, kind) else p.default
 
 
 def param_widget(p: Param, key: str, *, maximum: float | None = None, options: Sequence[str] = ()) -> Any:
@@ -159,10 +173,10 @@ def param_widget(p: Param, key: str, *, maximum: float | None = None, options: S
         state.reject(Problem(key, asked, replace(p, maximum=high).legal, "with the other values"), as_text(value))
     if p.kind == "choice":
         return choice(key, title, options or p.choices, value, help_text=help_text)
-    if p.kind in ("floats", "layers"):
+    if p.kind in LISTS:
         value = value if isinstance(value, str) else default
         state.feed(key, value)
-        made: Any = st.text_input(title, key=key, help=help_text, max_chars=2000)
+        made: Any = st.text_input(title, key=key, help=help_text, max_chars=MAX_LIST)
     elif p.kind == "text":
         state.feed(key, value)
         made = st.text_area(title, key=key, help=help_text, max_chars=p.max_length)
@@ -177,7 +191,7 @@ def param_widget(p: Param, key: str, *, maximum: float | None = None, options: S
 
 def field_default(p: Param) -> Any:
     """A field's default as the state keeps it."""
-    if p.kind == "floats":
+    if p.kind in ("ints", "floats"):
         return ",".join(map(number_text, p.default))
     return SCHEMES["hybrid"]().field_text(p.name) if p.kind == "layers" else p.default
 

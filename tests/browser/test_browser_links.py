@@ -36,7 +36,7 @@ WIDGETS = {"scheme", "d_head", "base", "layout", "seq_len", "b_scheme", "b_n_hea
 
 def test_the_address_opens_the_same_in_a_clean_browser(app: Any, visit: Any) -> None:
     app.open("encodings")
-    app.choose("_preset", "RoPE, Llama 3 (base 500,000)")
+    app.choose("_preset", "Llama 3 8B")
     app.wait_for_query(base="500000", d_head="128")
     app.choose("b_scheme", "ALiBi")
     app.press("b_n_heads", "ArrowRight")

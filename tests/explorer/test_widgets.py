@@ -16,7 +16,7 @@ from posenc_core.schemes.hybrid import HybridSpec
 from posenc_core.schemes.learned import LearnedSpec
 from posenc_core.schemes.none import NoneSpec
 from posenc_core.schemes.rope import RopeSpec
-from posenc_core.spec import number_text
+from posenc_core.spec import LISTS, number_text
 
 PARAMS = [(scheme, limits.shown(p)) for scheme, spec in SCHEMES.items() for p in spec.params()]
 NAMES = [f"{scheme}-{p.name}" for scheme, p in PARAMS]
@@ -25,7 +25,12 @@ PREFIXES = ("", "b_")
 
 def needs(p: Param) -> dict[str, str]:
     """The parameters without which `p` is not read."""
-    return {} if p.when is None else {p.when[0]: p.when[1][0]}
+    if p.name == "mrope_interleaved":
+        return {"mrope_section": "8,12,12"}
+    if p.when is None:
+        return {}
+    other = SCHEMES["rope"].param(p.when[0]) if p.when[0] in ("scaling", "ramp") else None
+    return (needs(other) if other else {}) | {p.when[0]: p.when[1][0]}
 
 
 def candidates(p: Param) -> list[str]:
@@ -42,6 +47,8 @@ def candidates(p: Param) -> list[str]:
     assert p.maximum is not None
     if p.kind == "floats":
         return [",".join(["0.5"] * n) for n in range(1, 65)]
+    if p.kind == "ints":
+        return ["8,12,12"]
     step = p.step or 1
     values = [*p.ticks, p.minimum, p.minimum + step, (p.minimum + p.maximum) / 2, p.maximum]
     values = [int(v) if p.kind == "int" else v for v in values]
@@ -79,7 +86,7 @@ def assert_made_from(made: Any, p: Param) -> None:
         assert [str(o) for o in made.options] == list(p.choices)
     elif p.kind == "bool":
         assert made.type == "toggle" or type(made).__name__ == "Toggle"
-    elif p.kind in ("floats", "layers"):
+    elif p.kind in LISTS:
         assert type(made).__name__ == "TextInput"
     elif p.kind == "text":
         assert type(made).__name__ == "TextArea"
@@ -147,9 +154,11 @@ def test_a_parameter_that_is_not_read_has_no_widget(open_app: Any, scheme: str, 
     at = open_app("", {"scheme": scheme, "b_scheme": scheme})
     assert p.when is not None
     for prefix in PREFIXES:
-        assert widget(at, prefix + p.when[0]).value not in p.when[1]
+        decides = widget(at, prefix + p.when[0])
+        assert decides is None or decides.value not in p.when[1]
         assert widget(at, prefix + p.name) is None
-    widget(at, p.when[0]).set_value(p.when[1][0]).run()
+    for name, value in needs(p).items():
+        widget(at, name).set_value(value).run()
     assert widget(at, p.name) is not None
     assert widget(at, "b_" + p.name) is None
 
@@ -173,6 +182,11 @@ def test_values_between_the_stops_are_legal_and_become_a_stop(open_app: Any, add
 # ---------------------------------------------------------------- the views of the pages
 
 VIEW_PARAMS = [(page, p) for page, view in VIEWS.items() for p in view.params()]
+# A config of layers that differ: NoPE in every fourth.
+TWO_KINDS = (
+    '{"model_type": "smollm3", "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4, '
+    '"num_hidden_layers": 8, "rope_theta": 5e6}'
+)
 NEEDS = {  # the query with which a page shows the widget of a view's parameter
     ("encodings", "head"): {"scheme": "alibi"},
     ("encodings", "layer"): {"scheme": "hybrid"},
@@ -180,6 +194,7 @@ NEEDS = {  # the query with which a page shows the widget of a view's parameter
     ("decay", "layer"): {"scheme": "hybrid"},
     ("decay", "curve"): {"scheme": "alibi"},
     ("timing", "device"): None,  # this machine may have one device only
+    ("config", "kind"): {"config": TWO_KINDS},
 }
 
 
@@ -319,7 +334,7 @@ def test_the_second_scheme_comes_and_goes(open_app: Any, address: Any) -> None:
 
 PROMISED: dict[str, Spec] = {
     "RoPE, the paper's (base 10,000)": RopeSpec(layout="interleaved"),
-    "RoPE, Llama 3 (base 500,000)": RopeSpec(d_head=128, base=500_000.0),
+    "Llama 3 8B": RopeSpec(d_head=128, base=500_000.0),
     "p-RoPE, three quarters of the spectrum": RopeSpec(d_head=128, scaling="proportional", rotary_fraction=0.75),
     "ALiBi, 12 heads (no power of two)": AlibiSpec(n_heads=12),
     "Learned, RoBERTa's offset": LearnedSpec(max_position_embeddings=514, offset=2),
@@ -334,14 +349,14 @@ PROMISED_SECOND: dict[str, Spec] = {
 }
 
 
-@pytest.mark.parametrize("name", PRESETS | COMPARISONS)
+@pytest.mark.parametrize("name", widgets.presets() | COMPARISONS)
 def test_a_preset_gives_its_spec_whatever_was_set_before(open_app: Any, address: Any, name: str) -> None:
-    query = (PRESETS | COMPARISONS)[name]
+    query = (widgets.presets() | COMPARISONS)[name]
     expected, problems = parse_query({k: v for k, v in query.items() if not k.startswith("b_")})
     assert not problems
     assert expected == PROMISED.get(name, expected)
     at = open_app("", "scheme=rope&d_head=32&base=20&layout=interleaved&rotary_fraction=0.5&scaling=ntk&factor=2")
-    if name in PRESETS:
+    if name in widgets.presets():
         widget(at, "_preset").set_value(name).run()
     else:
         at.button(key=f"_compare_{name}").click().run()
@@ -354,8 +369,14 @@ def test_a_preset_gives_its_spec_whatever_was_set_before(open_app: Any, address:
     assert widget(at, "_preset").value is None  # so that the same one can be picked again
 
 
+def test_at_least_25_public_models_are_presets() -> None:
+    models = widgets.presets().keys() - PRESETS.keys()
+    assert len(models) >= 25
+    assert {"Llama 3.1 8B", "gpt-oss", "DeepSeek-V3", "Gemma 3 4B", "SmolLM3 3B"} <= models
+
+
 def test_promises_name_presets_that_exist() -> None:
-    assert PROMISED.keys() <= (PRESETS | COMPARISONS).keys()
+    assert PROMISED.keys() <= (widgets.presets() | COMPARISONS).keys()
     assert PROMISED_SECOND.keys() == COMPARISONS.keys()
 
 
