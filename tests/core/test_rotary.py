@@ -353,6 +353,11 @@ def test_tables_follow_the_length_of_the_sequence(scaling):
         for table, f in ((cos, math.cos), (sin, math.sin)):
             expected = [scale * f(4 * w) for w in frequencies(spec, seq_len or 5)]
             assert table[4].tolist() == pytest.approx(expected, abs=1e-14)
+    given = torch.tensor(400)  # a length on a device, changed in place
+    far = rope.tables(p, torch.float64, given)[0]
+    given.fill_(5)
+    assert not torch.equal(rope.tables(p, torch.float64, given)[0], far)
+    assert torch.equal(rope.tables(p, torch.float64, given)[0], rope.tables(p, torch.float64, 5)[0])
     x = normal(1, 1, 5, 8)
     for longest in (4, 40, 400, 4):  # the same queries beside longer keys
         made = rope.rotate(x, x, p, torch.tensor([0, 1, 2, 3, longest]))[0]
