@@ -22,6 +22,9 @@ PAGES = {
     "encodings": st.Page(f"{ROOT}/pages/encodings.py", title="Encodings", icon=":material/gradient:"),
     "decay": st.Page(f"{ROOT}/pages/decay.py", title="Decay", icon=":material/trending_down:"),
     "attention": st.Page(f"{ROOT}/pages/attention.py", title="Attention", icon=":material/grid_on:"),
+    "config": st.Page(f"{ROOT}/pages/config.py", title="Config", icon=":material/data_object:"),
+    "extension": st.Page(f"{ROOT}/pages/extension.py", title="Extension", icon=":material/open_in_full:"),
+    "porting": st.Page(f"{ROOT}/pages/porting.py", title="Porting", icon=":material/build:"),
     "timing": st.Page(f"{ROOT}/pages/timing.py", title="Timing", icon=":material/timer:"),
 }
 st.session_state[show.PAGES] = PAGES

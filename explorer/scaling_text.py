@@ -67,9 +67,16 @@ def scaling_formula(spec: RopeSpec) -> str:
     return r" \\ ".join([text, *rows, *filter(None, [r",\ ".join(row)])])
 
 
-def length_note(spec: RopeSpec, seq_len: int) -> str:
-    """What a scaling that depends on the length does at `seq_len`; empty for the others."""
-    if not spec.by_length or (spec.scaling == "dynamic" and spec.dynamic_length == "maximum"):
+def scaling_note(spec: RopeSpec, seq_len: int) -> str:
+    """What a scaling that depends on the length does at `seq_len`, and where YaRN's clamp misleads; mostly empty."""
+    if spec.scaling in ("ntk_by_parts", "yarn") and spec.ramp == "index":
+        low, high = yarn_range(spec)
+        if low > high:
+            return (
+                f"Every pair makes more than beta_fast = {spec.beta_fast:g} turns within the original length, but the "
+                f"clamp of the authors' code ends the ramp at {high:g}, before its start at {low:g}: all are divided."
+            )
+    if not spec.by_length:
         return ""
     original = f"original length of {spec.original_max_position_embeddings:,}"
     if seq_len <= spec.original_max_position_embeddings:

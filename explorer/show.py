@@ -13,7 +13,7 @@ from explorer import state
 from explorer.charts import heatmap as heatmaps
 from explorer.charts.heatmap import Heatmap
 from explorer.heatmap_view import heatmap as draw_heatmap
-from explorer.scaling_text import SCALING_TEXT, length_note
+from explorer.scaling_text import SCALING_TEXT, scaling_note
 from explorer.text import SCHEME_TEXT, Try, formula_of
 from explorer.widgets import Chosen
 from explorer.words import plain
@@ -37,7 +37,7 @@ def heading(title: str, chosen: Chosen, lead: str = "") -> None:
             scaling = getattr(spec, "scaling", "none")
             scaled = f" Scaling: {SCALING_TEXT[scaling][1]}." if scaling != "none" else ""
             if isinstance(spec, RopeSpec):
-                scaled += " " + length_note(spec, chosen.seq_len)
+                scaled += " " + scaling_note(spec, chosen.seq_len)
             st.caption(f"{text.sentence} {text.paper.markdown}.{scaled}")
 
 

@@ -101,6 +101,7 @@ SCHEME_TEXT: dict[str, SchemeText] = {
     ),
 }  # fmt: skip
 
+
 @dataclass(frozen=True)
 class Try:
     """A link that changes parameters: what it is called, what it sets, what the reader will see change."""

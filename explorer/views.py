@@ -69,10 +69,115 @@ class TimingView(Spec):
     repetitions: int = param(15, "timed runs of each case", ge=3, le=200, ticks=(3, 5, 9, 15, 25, 51, 101, 200))
 
 
+class ExtensionView(Spec):
+    """The Extension page."""
+
+    trained_length: int = param(
+        8192, "positions that the model was trained at", ge=2, le=2**24, unit="positions",
+        ticks=(128, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144),
+    )  # fmt: skip
+    target_length: int = param(
+        131_072, "positions that it has to reach", ge=2, le=2**24, unit="positions",
+        ticks=(1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 1_048_576, 2_097_152,
+               4_194_304, 8_388_608, 16_777_216),
+    )  # fmt: skip
+    method: Literal[
+        "yarn", "none", "linear", "ntk", "ntk_by_parts", "dynamic", "llama3", "longrope", "proportional", "chosen",
+        "second",
+    ] = param(
+        "yarn", "the method shown large; chosen: the sidebar's own scaling; second: the one to compare with"
+    )  # fmt: skip
+    current_length: int = param(
+        32_768, "positions of the sequence so far, for what depends on it: dynamic NTK, LongRoPE, cached keys", ge=1,
+        le=2**24, unit="positions",
+        ticks=(1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 1_048_576),
+    )  # fmt: skip
+    differs: Literal["truncate", "ramp", "attention_on", "dynamic_length"] = param(
+        "truncate", "where implementations differ: ends of the ramp, its axis, where the attention factor acts, "
+        "dynamic NTK's length",
+    )  # fmt: skip
+    toy_times: Literal["2", "4", "8"] = param("4", "times the training length at which the toy model is run")
+
+
+LLAMA31_CONFIG = """{
+  "model_type": "llama",
+  "hidden_size": 4096,
+  "num_hidden_layers": 32,
+  "num_attention_heads": 32,
+  "num_key_value_heads": 8,
+  "max_position_embeddings": 131072,
+  "rope_theta": 500000.0,
+  "rope_scaling": {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192
+  }
+}"""
+
+
+class ConfigView(Spec):
+    """The Config page."""
+
+    exported: Literal["config", "scheme"] = param("config", "what is exported: this config, or the sidebar's scheme")
+    config: str = param(LLAMA31_CONFIG, "a model's config.json, pasted", max_length=20_000)
+    kind: int = param(0, "kind of layers whose numbers are listed, from 0", ge=0, le=255)
+    digits: Literal["4", "8", "full"] = param("8", "digits of listed numbers; full: as many as read back the same")
+    target: Literal["transformers", "transformers_legacy", "vllm", "llama_cpp", "pytorch", "npz"] = param(
+        "transformers", "in whose words"
+    )
+    symptom: str = param("", "words that an entry of the manual has to hold", max_length=80)
+
+
+class PortingView(Spec):
+    """The Porting page."""
+
+    part: Literal["layout", "precision", "fingerprint", "compare"] = param(
+        "layout", "what is looked for: the pairs, rounding, who made these numbers, where two specs part"
+    )
+    kv_heads: int = param(8, "key heads of the projections that are permuted", ge=1, le=128, unit="heads",
+                          ticks=(1, 2, 4, 8, 16, 32, 64))  # fmt: skip
+    queries_per_key: int = param(4, "query heads that share a key head", ge=1, le=128, unit="heads",
+                                 ticks=(1, 2, 4, 5, 6, 7, 8, 16, 32))  # fmt: skip
+    number_format: Literal["bfloat16", "float16", "float32"] = param(
+        "bfloat16", "number format that rounds", when=("part", ("precision",))
+    )
+    rounded: Literal["all", "positions", "frequencies", "product", "cos_sin"] = param(
+        "all", "what is rounded: positions, frequencies, their product, all three (as after .half()), or cos and sin "
+        "only", when=("part", ("precision",)),
+    )  # fmt: skip
+    checked_position: int = param(
+        4096, "position at which errors are told", ge=0, le=2**24 - 1, unit="position",
+        ticks=(0, 256, 257, 1024, 1857, 2049, 4096, 8192, 15_962, 32_768, 65_536, 131_071, 262_145, 1_000_000,
+               10_000_000),
+        when=("part", ("precision",)),
+    )  # fmt: skip
+    longest: int = param(
+        131_072, "positions looked at", ge=16, le=2**24, unit="positions",
+        ticks=(256, 1024, 4096, 16_384, 32_768, 65_536, 131_072, 262_144, 1_048_576, 4_194_304, 16_777_216),
+        when=("part", ("precision", "compare")),
+    )  # fmt: skip
+    pasted: str = param(
+        "", "inv_freq, rows of cos and sin, or x, position and rotated x; empty: the inv_freq of the sidebar's scheme "
+        "in 4 digits", max_length=MAX_TEXT, when=("part", ("fingerprint",)),
+    )  # fmt: skip
+    numbers_are: Literal["auto", "inv_freq", "cos_sin", "rotated"] = param(
+        "auto", "what the numbers are; auto: told from their shape and names", when=("part", ("fingerprint",))
+    )
+    mistake: Literal[
+        "layout", "base", "q_late", "direction", "scaling", "attention_factor", "softmax_scale", "truncate", "exponent",
+        "proportional",
+    ] = param("layout", "fault of the port that is compared with", when=("part", ("compare",)))  # fmt: skip
+
+
 VIEWS: dict[str, type[Spec]] = {
     "": Spec,
     "encodings": EncodingsView,
     "decay": DecayView,
     "attention": AttentionView,
+    "config": ConfigView,
+    "extension": ExtensionView,
+    "porting": PortingView,
     "timing": TimingView,
 }

@@ -56,7 +56,7 @@ def dynamic(spec: RopeSpec, seq_len: Length = None) -> Frequencies:
     """NTK-aware with the factor that the sequence needs (emozilla 2023; transformers' and vLLM's formula).
 
     At L positions the base is base·(s·L/L₀ - (s - 1))^(d/(d-2)), L₀ the original length, and as trained for L ≤ L₀ or
-    no L. `dynamic_length = maximum` takes L = s·L₀ always, as vLLM does. Keys that a cache holds from a shorter
+    no L. `dynamic_length = maximum` takes L = s·L₀ always, as vLLM did. Keys that a cache holds from a shorter
     sequence keep the frequencies of that length, unless the cache stores them unrotated.
     """
     dim, trained = spec.rotary_dim, spec.original_max_position_embeddings

@@ -536,8 +536,9 @@ class RopeReader(SizeReader):
                       "Apply it once: on cos and sin, or its square on the scores.", where)  # fmt: skip
         if spec.scaling == "dynamic":
             self.warn("dynamic-two-definitions", "transformers makes dynamic NTK's frequencies anew from the length "
-                      f"of each sequence, vLLM always takes those of {spec.factor:g} · {original:,} tokens. Keys in a "
-                      "cache keep the frequencies that they were written with.",
+                      f"of each sequence; vLLM fixes them once, for {spec.factor:g} · {original:,} tokens in versions "
+                      "until April 2026, for the served length since. Keys in a cache keep the frequencies that they "
+                      "were written with.",
                       "Compare engines within one definition only.", where)  # fmt: skip
         if spec.scaling == "llama3" and spec.low_freq_factor == spec.high_freq_factor:
             self.note("llama3-no-ramp", f"low_freq_factor = high_freq_factor = {spec.low_freq_factor:g}: no pair is "

@@ -275,12 +275,12 @@ class SizeReader:
         if period is not None:
             most = LINEAR if top.given("full_attention_interval") else most
             if not self.known:
-                self.warn("pattern-assumed", f"{top.first(PERIODS)} = {period}: every {period}th layer is read as "
+                self.warn("pattern-assumed", f"{top.first(PERIODS)} = {period}: one layer in {period} is read as "
                           f"{last}, the others as {most}.",
                           "Compare with the model's own code.", top.first(PERIODS))  # fmt: skip
         elif arch.pattern is not None:
             period = step
-            self.default("layer_types", f"{last} every {step}th layer" if step > 1 else last)
+            self.default("layer_types", f"{last} for one layer in {step}" if step > 1 else last)
         if period is not None and (most != SLIDING or self.window()):
             return [most if (i if arch.first else i + 1) % period else last for i in range(length)]
         return self._sliding(length, ropes)

@@ -101,7 +101,7 @@ class RopeSpec(Spec):
     )  # fmt: skip
     dynamic_length: Literal["sequence", "maximum"] = param(
         "sequence", "sequence: frequencies follow the length of the sequence (transformers); maximum: those of factor "
-        "times the original length, always (vLLM)", when=("scaling", ("dynamic",)), advanced=True,
+        "times the original length, always (older vLLM)", when=("scaling", ("dynamic",)), advanced=True,
     )  # fmt: skip
     mrope_section: tuple[int, ...] = param(
         (), "pairs for time, height and width (M-RoPE, Qwen2-VL); the same as RoPE where all three positions agree",

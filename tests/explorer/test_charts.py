@@ -17,7 +17,7 @@ import pytest
 
 import explorer.charts
 from explorer import show
-from explorer.charts import bars, curves, spectrum
+from explorer.charts import bars, curves, extension, spectrum, strip, wiring
 from explorer.charts.spectrum import CLOCKS_PER_ROW, STILL, TURNS
 
 Make = Callable[..., Any]
@@ -35,7 +35,14 @@ BARS = pd.DataFrame(
 WAVELENGTHS = 2 * np.pi * 10_000.0 ** (np.arange(16) / 16)
 SERIES = (("a", "#0072b2"), ("b", "#d55e00"))
 LADDER = spectrum.ladder_data(WAVELENGTHS, 512, "a", [("positions shown", 512.0), ("training length", 128.0)])
+LAYERS = pd.DataFrame({"layer": [0, 1, 2], "end": [1, 2, 3], "series": ["a", "b", "a"], "note": ["-", "x", "-"]})
 CLOCKS = spectrum.clocks_data(2 * np.pi / WAVELENGTHS, list(range(8)), 24, 32)
+DIALS = extension.dials_data(range(5), np.array([9, 1, 0.5, 0.25, 0.1]), np.arange(5, 0, -1.0), np.arange(5) > 1)
+RATIOS = extension.ratios_data(
+    [("a", np.array([1.0, 0.5, 0.25])), ("b", np.array([1.0, np.nan, 0.1]))], ["kept", "ramped", "ramped"]
+)
+ARCS = wiring.wiring_data([(0, 2), (1, 3)], [1.0, 0.0], ["#2f62d8", "#808080"], 6)
+MOVES = wiring.moves_data([0, 2, 1, 3], ["pair 0", "pair 1"] * 2, ["#2f62d8", "#c27612"] * 2)
 
 EXAMPLES: list[tuple[Make, pd.DataFrame, dict[str, Any]]] = [
     (curves.curves, LINES, {"x_title": "position", "y_title": "score", "series": SERIES}),
@@ -60,6 +67,18 @@ EXAMPLES: list[tuple[Make, pd.DataFrame, dict[str, Any]]] = [
     ),
     (spectrum.ladder, LADDER, {"series": SERIES, "guide_colour": "#cc79a7"}),
     (spectrum.clocks, CLOCKS, {"first_colour": "#d55e00", "second_colour": "#0072b2", "rows": 2}),
+    (extension.dials, DIALS, {"rows": 2, "seen_colour": "#2f93c5", "new_colour": "#bb8000"}),
+    (
+        extension.ratios,
+        RATIOS,
+        {
+            "series": SERIES, "y_domain": (0.05, 1.25), "y_title": "ratio", "dashed": ("b",), "height": 222,
+            "legend_columns": 1,
+        },
+    ),
+    (strip.strip, LAYERS, {"series": SERIES, "height": 187}),
+    (wiring.wiring, ARCS, {"d_head": 6, "widest": 2.0, "height": 111}),
+    (wiring.moves, MOVES, {"d_head": 4, "height": 99}),
 ]  # fmt: skip
 IDS = [f"{make.__name__}-{index}" for index, (make, _, _) in enumerate(EXAMPLES)]
 

@@ -12,7 +12,7 @@ import torch
 from explorer.compute import attention, decay, encodings
 from explorer.compute.common import TRAIN_LENGTH, encoding
 from explorer.facts import key_numbers
-from explorer.scaling_text import SYMBOLS, length_note, scaling_formula
+from explorer.scaling_text import SYMBOLS, scaling_formula, scaling_note
 from posenc_core import Spec, rope_frequencies
 from posenc_core.frequencies import SCALINGS
 from posenc_core.schemes.rope import KNOWS_ORIGINAL, RopeSpec
@@ -77,10 +77,19 @@ def test_a_curve_in_parts_has_one_spectrum() -> None:
 
 
 def test_the_heading_says_whether_the_length_matters() -> None:
-    assert "nothing is stretched" in length_note(DYNAMIC, 512)
-    assert "of this length" in length_note(DYNAMIC, 513)
-    assert length_note(DYNAMIC.replace(dynamic_length="maximum"), 513) == ""
-    assert length_note(LLAMA31, 4096) == ""
+    assert "nothing is stretched" in scaling_note(DYNAMIC, 512)
+    assert "of this length" in scaling_note(DYNAMIC, 513)
+    assert scaling_note(DYNAMIC.replace(dynamic_length="maximum"), 513) == ""
+    assert scaling_note(LLAMA31, 4096) == ""
+
+
+def test_the_heading_says_where_the_clamp_inverts_the_ramp() -> None:
+    inverted = scaled("yarn", d_head=128, base=10.0, original_max_position_embeddings=131_072)
+    assert facts(inverted)["divided"] == "64"
+    assert "all are divided" in scaling_note(inverted, 512)
+    assert scaling_note(inverted.replace(ramp="rotations"), 512) == ""
+    assert facts(inverted.replace(ramp="rotations"))["kept"] == "64"
+    assert scaling_note(scaled("yarn"), 512) == ""
 
 
 @pytest.mark.parametrize("scaling", KNOWS_ORIGINAL)

@@ -1,0 +1,452 @@
+"""Pictures, key numbers and sentences of the Extension page: angles, frequencies, variants, the recommendation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from explorer.charts import curves
+from explorer.charts import extension as charts
+from explorer.charts.heatmap import Axis, Guide, Heatmap
+from explorer.charts.palette import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    POSITION_COLOUR,
+    PURPLE,
+    SKY,
+    TRAINING_LENGTH_COLOUR,
+    VERMILLION,
+    YELLOW,
+)
+from explorer.compute import extension as compute
+from explorer.compute.extension import CHOSEN, SECOND, Setting
+from explorer.facts import Fact
+from explorer.pictures.common import Lines, spread
+from explorer.text import SCHEME_TEXT, Try
+from posenc_core import Spec
+from posenc_core.extension import MAX_FACTOR, random_score_rms
+from posenc_core.recommend import Numbers, Recommendation
+from posenc_core.schemes.rope import RopeSpec
+
+COLOURS: dict[str, str] = {
+    "none": BLACK, "linear": VERMILLION, "ntk": ORANGE, "ntk_by_parts": GREEN, "dynamic": PURPLE, "yarn": BLUE,
+    "llama3": SKY, "longrope": YELLOW, "proportional": VERMILLION, CHOSEN: YELLOW, SECOND: BLACK,
+}  # fmt: skip
+AS_IS = (CHOSEN, SECOND)  # not derived from the lengths: drawn dashed
+DIALS = 12
+PARTS = {"for": "For it", "others": "Against the others", "against": "Against it", "open": "To keep in mind"}
+SEEN = "seen in training"
+DOUBLINGS = 4.0  # that take the strongest colour, at least
+SAME = 1e-9  # relative: two implementations that agree
+
+
+# ------------------------------------------------------------------ names
+
+
+def name_of(made: Setting, method: str) -> str:
+    """A method as the pictures call it."""
+    if method == CHOSEN:
+        return f"as chosen ({made.methods[CHOSEN].scaling})"
+    return f"compared with ({made.methods[SECOND].scaling})" if method == SECOND else method
+
+
+def groups(made: Setting) -> list[tuple[str, str, list[str]]]:
+    """(name, colour, methods) of methods with the same frequencies at the target, so that no line hides another."""
+    found = list[tuple[list[str], bytes]]()
+    for method, spec in made.methods.items():
+        key = compute.inv_freq(spec, made.target).tobytes()
+        same = next((names for names, k in found if k == key and method not in AS_IS), None)
+        if same is None:
+            found.append(([method], key))
+        else:
+            same.append(method)
+    return [(", ".join(name_of(made, m) for m in names), COLOURS[names[-1]], names) for names, _ in found]
+
+
+def dashed(made: Setting) -> tuple[str, ...]:
+    """Names of the lines that come from the sidebar as they are."""
+    return tuple(name for name, _, methods in groups(made) if methods[0] in AS_IS)
+
+
+def notes(chosen: Sequence[Spec], made: Setting, asked: tuple[int, int]) -> list[str]:
+    """What the page had to take instead of what was asked for."""
+    out = []
+    if compute.rope_of(chosen[0]) is None:
+        name = SCHEME_TEXT[chosen[0].scheme].name
+        out.append(
+            f"{name} has no rotation to stretch, and extension stretches rotations: what follows is about RoPE with "
+            f"base {made.base.base:,.6g} and {made.base.d_head} features a head."
+        )
+    elif chosen[0].scheme == "hybrid":
+        out.append("Of the layers, the first one with a rotation is extended here.")
+    trained, target = asked
+    if target < trained:
+        out.append(f"The target of {target:,} lies within the {trained:,} of training, so there is nothing to extend.")
+    elif target != made.target:
+        out.append(f"Shown up to {made.target:,} positions, {MAX_FACTOR:,} times the trained length.")
+    if made.base.scaling == "proportional":
+        out.append(
+            "A p-RoPE spectrum has no slow pairs left to treat apart: dividing all by the factor is what is left."
+        )
+    return out
+
+
+# ------------------------------------------------------------------ key numbers
+
+
+def key_numbers(made: Setting, method: str) -> list[Fact]:
+    """Five numbers about the method shown."""
+    spec, name = made.methods[method], name_of(made, method)
+    found = compute.angles(spec, made.trained, made.target)
+    bad = int(found.bad(made.target).sum())
+    first = float(found.first_bad.min())
+    return [
+        ("new angles", f"{bad} of {len(found.full)} pairs",
+         f"pairs that meet an angle past their trained arc before {made.target:,}, with {name}"),
+        ("first new angle", f"{first:,.0f}" if first < made.target else "never",
+         "the first position at which a pair does"),
+        ("neighbours", f"{compute.resolution(spec, made.target):.3f}",
+         f"how far apart neighbouring positions are after rotation, beside training: 1 keeps local order; the pair "
+         f"slowed down most keeps {np.nanmin(found.ratio.numpy()):.3g} of its step"),
+        ("score factor", f"{compute.attention_factor(spec) ** 2:.4g}",
+         "what the method multiplies scores by: the square of its attention factor"),
+        base_fact(made),
+    ]  # fmt: skip
+
+
+def whole(value: float) -> str:
+    """A large number in three digits: 8,910,000."""
+    return f"{float(f'{value:.3g}'):,.10g}"
+
+
+def base_fact(made: Setting) -> Fact:
+    """The smallest base for the target."""
+    title = "smallest base"
+    if made.base.scaling == "proportional":
+        return (title, "–", "the bound is about a full spectrum")
+    table = compute.reaches(made.base.rotary_dim)
+    bound = table.bound(made.target)
+    if bound is None:
+        return (title, "not searched", f"for this head bases were searched up to {table.limit:,} positions")
+    if bound.smallest is None:
+        return (title, "none", f"no base up to 10^12 keeps Σcos above zero for {made.target:,} positions")
+    return (title, whole(bound.smallest), f"smallest base tried that keeps Σcos(m·w) ≥ 0 for all m below "
+            f"{made.target:,} (Men et al. 2024); the sidebar's is {made.base.base:,.6g}")  # fmt: skip
+
+
+# ------------------------------------------------------------------ angles
+
+
+def beyond_map(made: Setting, method: str) -> Heatmap:
+    """The large map: pair down, position across, doublings past the trained arc."""
+    spec = made.methods[method]
+    values, step = compute.beyond(spec, made.trained, made.target)
+    first = float(compute.angles(spec, made.trained, made.target).first_bad.min())
+    guides = [Guide("x", float(made.trained), f"trained: {made.trained:,}", TRAINING_LENGTH_COLOUR)]
+    if made.trained < first < made.target:
+        guides.append(Guide("x", first, f"first new angle: {first:,.0f}", POSITION_COLOUR))
+    return _map(made, values, step, tuple(guides), name_of(made, method))
+
+
+def small_maps(made: Setting) -> list[Heatmap]:
+    """One small map a method."""
+    out = []
+    for method, spec in made.methods.items():
+        values, step = compute.beyond(spec, made.trained, made.target, compute.SMALL_COLUMNS)
+        out.append(_map(made, values, step, (), name_of(made, method)))
+    return out
+
+
+def _map(made: Setting, values: np.ndarray, step: int, guides: tuple[Guide, ...], title: str) -> Heatmap:
+    high = max(DOUBLINGS, float(np.ceil(np.log2(made.factor))))
+    return Heatmap(
+        values, Axis("position", start=(step - 1) / 2, step=step), Axis("pair"), "past the trained arc", "doublings",
+        "diverging", (-high, high), guides if made.target > made.trained else (), title, "every angle was seen",
+    )  # fmt: skip
+
+
+def seen_map(made: Setting, method: str) -> str:
+    """One sentence on the map, with the definition."""
+    spec = made.methods[method]
+    found = compute.angles(spec, made.trained, made.target)
+    full, total, bad = int(found.full.sum()), len(found.full), int(found.bad(made.target).sum())
+    what = (
+        "so no position is out of distribution by angle"
+        if not bad
+        else f"{bad} more are past their arc (orange) from position {float(found.first_bad.min()):,.0f} on"
+    )
+    return (
+        f"{name_of(made, method)}: {full} of {total} pairs turned fully in training and know every angle (hatched); "
+        f"{what}. A pair is past its arc where its angle exceeds trained length × its trained frequency, even where "
+        "it comes round again; every column shows its last position."
+    )
+
+
+def dials(made: Setting, method: str) -> pd.DataFrame:
+    """A dozen pairs as clock faces."""
+    found = compute.angles(made.methods[method], made.trained, made.target)
+    pairs = spread(len(found.full), DIALS)
+    return charts.dials_data(pairs, found.seen.numpy(), found.reached.numpy(), found.bad(made.target).numpy())
+
+
+def seen_dials(made: Setting, method: str) -> str:
+    """One sentence on the dials."""
+    found = compute.angles(made.methods[method], made.trained, made.target)
+    slowest = float(found.seen[-1])
+    return (
+        f"{min(DIALS, len(found.full))} of {len(found.full)} pairs under {name_of(made, method)}: a full dial has been "
+        f"all around in training; the slowest saw {slowest:.3g} turns of {made.trained:,} positions and reaches "
+        f"{float(found.reached[-1]):.3g} at {made.target:,}."
+    )
+
+
+def arc_lines(made: Setting) -> Lines:
+    """Turns of every pair, seen and reached."""
+    frames, series = [], []
+    for name, colour, methods in groups(made):
+        found = compute.angles(made.methods[methods[0]], made.trained, made.target)
+        frames.append(curves.line(name, np.arange(len(found.full)), _positive(found.reached.numpy())))
+        series.append((name, colour))
+    seen = compute.angles(made.methods["none"], made.trained, made.target).seen.numpy()
+    frames += [curves.line(SEEN, np.arange(len(seen)), _positive(seen)), curves.guide("one full turn", y=1.0)]  # on top
+    return Lines(curves.together(*frames), (*series, (SEEN, TRAINING_LENGTH_COLOUR)), "turns")
+
+
+def _positive(values: np.ndarray) -> np.ndarray:
+    return np.where(values > 0, values, np.nan)
+
+
+def seen_arcs(made: Setting) -> str:
+    """One sentence on the arcs of all methods."""
+    counts = {
+        m: int(compute.angles(s, made.trained, made.target).bad(made.target).sum()) for m, s in made.methods.items()
+    }
+    clean = [name_of(made, m) for m, n in counts.items() if not n]
+    rest = [f"{name_of(made, m)} {n}" for m, n in counts.items() if n]
+    said = f"No pair leaves its trained arc with {', '.join(clean)}" if clean else "Every method leaves trained arcs"
+    return (
+        f"Dashed is what training showed; a pair below one full turn there is safe as long as a method's line stays on "
+        f"or under it. {said}" + (f"; pairs that do: {', '.join(rest)}." if rest else ".")
+    )
+
+
+# ------------------------------------------------------------------ frequencies
+
+
+def ratio_lines(made: Setting, method: str) -> tuple[pd.DataFrame, tuple[tuple[str, str], ...], tuple[float, float]]:
+    """Frequency beside the original one, the bands of the method shown, and the y domain."""
+    lines, series, low = [], [], 1.0
+    for name, colour, methods in groups(made):
+        ratio = compute.angles(made.methods[methods[0]], made.trained, made.target).ratio.numpy()
+        ratio = _positive(ratio)
+        lines.append((name, ratio))
+        series.append((name, colour))
+        low = min(low, float(np.nanmin(ratio)))
+    actions = compute.report(made.methods[method], made.target).action
+    return charts.ratios_data(lines, actions), tuple(series), (low / 1.25, 1.25)
+
+
+def seen_ratios(made: Setting, method: str) -> str:
+    """One sentence on kept, ramped and divided pairs."""
+    report = compute.report(made.methods[method], made.target)
+    if report.count("kept") == len(report.action):
+        return f"{name_of(made, method)} leaves all {len(report.action)} pairs as trained; the others slow pairs down."
+    parts = [f"{report.count(a)} {a}" for a in charts.ACTIONS if report.count(a)]  # type: ignore[arg-type]
+    most = float(np.nanmax(report.divided_by.numpy()[np.isfinite(report.divided_by.numpy())]))
+    return (
+        f"Behind the lines, what {name_of(made, method)} does to the pairs: {', '.join(parts)}; the largest division "
+        f"is by {most:.4g}."
+    )
+
+
+# ------------------------------------------------------------------ where implementations differ
+
+
+@dataclass(frozen=True)
+class Variants(Lines):
+    """Two implementations of one method as lines, and what to say of them."""
+
+    gap: Lines
+    differs: str
+    x_title: str
+    x_log: bool
+    sentence: str
+
+
+VARIANT_NAMES: dict[str, tuple[str, str]] = {
+    "truncate": ("ends rounded (truncate)", "ends as they fall"),
+    "ramp": ("ramp over the index", "ramp over the turns"),
+    "attention_on": ("factor on cos and sin", "factor on scores"),
+    "dynamic_length": ("follows the length (transformers)", "always the maximum (older vLLM)"),
+}
+
+VARIANT_VALUES: dict[str, tuple[object, object]] = {
+    "truncate": (True, False), "ramp": ("index", "rotations"), "attention_on": ("cos_sin", "scores"),
+    "dynamic_length": ("sequence", "maximum"),
+}  # fmt: skip
+
+
+def variants_of(spec: RopeSpec) -> tuple[str, ...]:
+    """Where implementations of a spec's scaling differ."""
+    by_parts = ("truncate", "ramp") if spec.ramp == "index" else ("ramp",)
+    return {
+        "ntk_by_parts": by_parts, "yarn": (*by_parts, "attention_on"), "longrope": ("attention_on",),
+        "dynamic": ("dynamic_length",),
+    }.get(spec.scaling, ())  # fmt: skip
+
+
+def variants(made: Setting, method: str, differs: str, current: int) -> Variants:
+    """The two implementations of what differs."""
+    spec, names = made.methods[method], VARIANT_NAMES[differs]
+    # truncate is read only with ramp = index, and both ramps are compared as they come by default
+    given = spec.replace(truncate=True) if differs == "ramp" else spec
+    both = [given.replace(**{differs: value}) for value in VARIANT_VALUES[differs]]
+    series = tuple(zip(names, (BLUE, VERMILLION), strict=True))
+    if differs == "attention_on":
+        return _score_variants(made, both, series)
+    length = current if differs == "dynamic_length" else made.target
+    ratios = [_positive(compute.angles(s, made.trained, length).ratio.numpy()) for s in both]
+    frames = [curves.line(n, np.arange(len(r)), r) for n, r in zip(names, ratios, strict=True)]
+    gap = ratios[1] / ratios[0] - 1
+    off = np.abs(ratios[0] / ratios[1] - 1)
+    worst = int(off.argmax())
+    where = f" in a sequence of {length:,}" if differs == "dynamic_length" else ""
+    said = f"Both give the same frequencies{where}."
+    if off[worst] >= SAME:
+        angle = abs(float(np.subtract(*(compute.inv_freq(s, length)[worst] for s in both)))) * length
+        said = (
+            f"The two differ most in pair {worst}{where}: by {off[worst]:.3g} of its frequency, which makes "
+            f"{angle:.3g} rad at position {length:,}."
+        )
+    title, x_title = "frequency ÷ original", "pair (high to low frequency)"
+    between = _gap(np.arange(len(gap)), gap, "second ÷ first - 1")
+    return Variants(curves.together(*frames), series, title, between, differs, x_title, False, said)
+
+
+def _gap(x: ArrayLike, y: ArrayLike, title: str) -> Lines:
+    """The difference of two variants as one line."""
+    data = curves.together(curves.line("difference", x, y), curves.guide("", y=0))
+    return Lines(data, (("difference", PURPLE),), title)
+
+
+def _score_variants(made: Setting, both: list[RopeSpec], series: tuple[tuple[str, str], ...]) -> Variants:
+    found = [compute.own_score(s, made.target) for s in both]
+    frames = [curves.line(name, x, y) for (name, _), (x, y) in zip(series, found, strict=True)]
+    off = np.abs(found[0][1] - found[1][1])
+    rms = [random_score_rms(s) for s in both]
+    total, turning = both[0].d_head, both[0].rotary_dim
+    said = f"All {total} features rotate, so both give the same scores."
+    if off.max() >= SAME:
+        said = (
+            f"Of {total} features {turning} rotate; on the scores the factor reaches the others too: scores differ by "
+            f"up to {off.max():.3g}, and those of random pairs are {rms[1] / rms[0]:.3f} times as large."
+        )
+    title, x_title = "mean score of a random vector with itself", "distance (positions)"
+    between = _gap(found[0][0], found[1][1] - found[0][1], "second - first")
+    return Variants(curves.together(*frames), series, title, between, "attention_on", x_title, True, said)
+
+
+# ------------------------------------------------------------------ the recommendation
+
+
+def paragraph(advice: Recommendation) -> str:
+    """Verdict and reasons as one paragraph."""
+    parts = []
+    for part, word in PARTS.items():
+        said = [r.sentence for r in advice.reasons if r.part == part]
+        if said:
+            parts.append(f"{word}: {'; '.join(said)}.")
+    return f"**{advice.verdict}** {' '.join(parts)}"
+
+
+def side_by_side(made: Setting, found: Numbers) -> pd.DataFrame:
+    """One row a derived method: the numbers behind the recommendation."""
+    rows = []
+    for c in found.candidates:
+        spec = made.methods[c.name]
+        report = compute.report(spec, made.target)
+        row: dict[str, object] = {
+            "method": c.name, "new angles": c.bad, "from": _distance(c.first_bad),
+            "kept": c.kept, "ramped": report.count("ramped"), "divided": report.count("divided"),
+            "neighbours": f"{c.resolution:.3f}", "score ×": f"{compute.attention_factor(spec) ** 2:.3f}",
+            "Σcos < 0": _distance(c.negative), "toy loss": "–" if c.toy is None else f"{c.toy:.2f}",
+        }  # fmt: skip
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _distance(value: int | None) -> str:
+    return "never" if value is None else f"{value:,}"
+
+
+def seen_table(found: Numbers) -> str:
+    """What the columns hold."""
+    return (
+        f"All with factor {found.factor:g}. New angles: pairs that meet one, and from which position. Neighbours: "
+        "their distance after rotation, beside training. Score ×: what the method multiplies scores by. Σcos < 0: the "
+        "distance from which equal vectors can score below zero. Toy loss: nats a byte past the training length, "
+        f"untrained, at {found.toy_factor} times it"
+        + ("." if found.toy_inside is None else f"; within it {found.toy_inside:.2f}.")
+    )
+
+
+# ------------------------------------------------------------------ links to try
+
+
+def keep(made: Setting) -> dict[str, str]:
+    """The lengths, which a link would drop."""
+    return {"trained_length": str(made.trained), "target_length": str(made.target)}
+
+
+def base_500k(made: Setting) -> list[Try]:
+    """Llama 3's base, or Llama 2's where that is the one shown."""
+    base, name = ("10000", "base 10,000") if made.base.base == 500_000 else ("500000", "base 500,000")
+    then = "Fewer pairs turn fully in training." if base == "500000" else "More pairs turn fully in training."
+    return [Try(name, keep(made) | {"scheme": "rope", "d_head": str(made.base.d_head), "base": base}, then)]
+
+
+def to_method(made: Setting, method: str, wanted: Mapping[str, str]) -> list[Try]:
+    """A link to the first of the wanted methods that is there and not shown, with what will be seen."""
+    name = next((m for m in wanted if m in made.methods and m != method), None)
+    if name is not None:
+        return [Try(name_of(made, name), keep(made) | {"method": name}, wanted[name])]
+    other = [m for m in made.methods if m != method]
+    return [Try(name_of(made, m), keep(made) | {"method": m}) for m in other[:1]]
+
+
+def advice_tries(made: Setting, method: str, advice: Recommendation) -> list[Try]:
+    """Links to what the reasons are about: the method named, and those it was chosen over."""
+    wanted = [advice.method, *(r.method for r in advice.reasons if r.part == "others" and r.method)]
+    names = [n for n in dict.fromkeys(wanted) if n in made.methods and n != method] or [
+        n for n in made.methods if n != method
+    ]
+    words = {"linear": "neighbours move together", "none": "what training never showed"}
+    return [
+        Try(name_of(made, n) + (f": {words[n]}" if n in words else ""), keep(made) | {"method": n}) for n in names[:3]
+    ]
+
+
+def variant_tries(made: Setting, method: str, differs: str, current: int) -> list[Try]:
+    """A link to another difference."""
+    options = variants_of(made.methods[method])
+    other = next((o for o in options if o != differs), None)
+    if differs == "attention_on" and made.base.rotary_fraction == 1:
+        changes = keep(made) | {"scheme": "rope", "rotary_fraction": "0.5", "method": "yarn", "differs": differs}
+        return [Try("half of the head rotates", changes, "Now it matters where the factor acts.")]
+    if differs == "dynamic_length":
+        length = made.trained if current != made.trained else made.target
+        changes = keep(made) | {"method": method, "current_length": str(length)}
+        return [Try(f"a sequence of {length:,}", changes, "The line that follows the length moves.")]
+    if other is None:
+        return to_method(made, method, {"yarn": "Implementations differ in more places."})
+    return [
+        Try(
+            other.replace("_", " "), keep(made) | {"method": method, "differs": other}, "Another place where they part."
+        )
+    ]
