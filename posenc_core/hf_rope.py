@@ -16,6 +16,7 @@ from posenc_core.hf_sizes import (
     FRACTIONS,
     FULL,
     LAYER_TYPES,
+    LENGTHS,
     LOCAL_BASES,
     MAX_HEAD_DIM,
     MAX_LAYERS,
@@ -575,7 +576,7 @@ class RopeReader(SizeReader):
     def _length_findings(self, spec: RopeSpec, rope: Fields) -> None:
         original, longest, name = spec.original_max_position_embeddings, self.longest, "max_position_embeddings"
         reached = spec.factor * original
-        if longest is None:
+        if longest is None or not self.top.given(*LENGTHS):  # a default says nothing about this model
             return
         if longest == original:
             self.note("length-original", f"{name} = {longest:,} is the original length; with factor {spec.factor:g} "

@@ -88,7 +88,8 @@ def curves(
                       values=list(x_ticks) if x_ticks else alt.Undefined),
     )  # fmt: skip
     y = alt.Y("y:Q", title=y_title, scale=_scale(y_log, y_domain), axis=alt.Axis(tickCount=6))
-    shown = alt.Legend(orient="top", title=None, labelLimit=240, columns=legend_columns, symbolSize=60, symbolOpacity=1)
+    shape = {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2} if dashed else {"symbolSize": 60}
+    shown = alt.Legend(orient="top", title=None, labelLimit=240, columns=legend_columns, symbolOpacity=1, **shape)
     legend = shown if len(names) > 1 else None
     colour = alt.Color("series:N", scale=alt.Scale(domain=names, range=colours), legend=legend)
     base = alt.Chart(data)

@@ -121,10 +121,10 @@ def test_recorded_files_are_what_the_engine_writes() -> None:
     for path in compute.BENCHMARKS.glob("*.json"):
         content = json.loads(path.read_text())
         assert {"machine", "config", "records"} <= set(content)
-        assert (
-            json.loads(json.dumps([Record.from_mapping(r).to_mapping() for r in content["records"]]))
-            == (content["records"])
-        )
+        written = json.loads(json.dumps([Record.from_mapping(r).to_mapping() for r in content["records"]]))
+        for record, kept in zip(written, content["records"], strict=True):
+            assert parse_spec(record.pop("spec")) == parse_spec(kept.pop("spec"))  # later parameters: their defaults
+            assert record == kept
 
 
 def test_a_file_that_is_no_run_is_left_out(tmp_path: Path) -> None:
