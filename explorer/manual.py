@@ -99,7 +99,8 @@ MANUAL: tuple[Entry, ...] = (
     ),
     Entry(
         "The same dynamic-NTK config gives other logits in vLLM than in transformers",
-        "They define it differently: transformers by each sequence's length, vLLM one base for all lengths.",
+        "They define it differently: transformers by each sequence's length, vLLM (until April 2026) one "
+        "base for all lengths, later that of the served length.",
         "The two readings side by side.",
         "encodings", _against(
             ROPE | {"scaling": "dynamic", "factor": "2", "original_max_position_embeddings": "2048"},
@@ -162,7 +163,7 @@ MANUAL: tuple[Entry, ...] = (
         ("coreai-models#66", "Megatron-Bridge#4195"),
     ),
     Entry(
-        "YaRN: errors only in the pairs in the middle, by a few percent",
+        "YaRN: errors only in the pairs in the middle",
         "The ends of the ramp were rounded where the config says truncate = false (gpt-oss), or the ramp runs over "
         "turns instead of indices.",
         "Both ramps: only the pairs in the middle differ.",
@@ -192,7 +193,7 @@ MANUAL: tuple[Entry, ...] = (
         "Gemma 3: the sliding-window layers diverge, the global ones agree (or the other way round)",
         "Global layers use base 1,000,000 with linear factor 8, local ones base 10,000 unscaled; one set was used for "
         "all.",
-        "Both sets: not one pair but the first agrees.",
+        "Both sets: no pair agrees; the fastest is 8 times slower in the global layers.",
         "encodings", _against(
             {"scheme": "rope", "d_head": "256", "base": "1000000", "scaling": "linear", "factor": "8"},
             {"scheme": "rope", "d_head": "256"}),
@@ -206,7 +207,7 @@ MANUAL: tuple[Entry, ...] = (
         "The same frequencies with and without the factor: scores differ by its square at every distance.",
         "porting", GPT_OSS | {"part": "compare", "mistake": "attention_factor"},
         "Multiply cos and sin once; gpt-oss has 1.346574. llama.cpp multiplies its own factor in: see the exports.",
-        ("vllm#28244", "transformers#42189"),
+        ("llama.cpp#18006",),
     ),
     Entry(
         "DeepSeek: exact at position 0, off by up to 90% later",
@@ -258,7 +259,7 @@ MANUAL: tuple[Entry, ...] = (
     Entry(
         "Wrong after model.half() or .to(bfloat16)",
         "inv_freq is a buffer and was cast with the weights; cos and sin are computed from the rounded numbers.",
-        "The phase error of frequencies held in fp16, at position 1,857 of the report.",
+        "The phase error of frequencies held in fp16, at position 1,857.",
         "porting", ROPE | {"part": "precision", "number_format": "float16", "rounded": "frequencies",
                            "checked_position": "1857"},
         "Hold the frequencies outside the buffers, or rebuild them in float32 after the cast.",
@@ -337,7 +338,7 @@ MANUAL: tuple[Entry, ...] = (
         "In a left-padded batch the shorter prompts come out wrong",
         "All rows share one list of positions. RoPE and ALiBi see only differences, so a constant shift is harmless; "
         "learned tables, a mask that lets padding in, or decode steps with another offset are not.",
-        "Shift every position by 100: with RoPE the maps stay.",
+        "Shift every position by 1,000: with RoPE the maps stay.",
         "attention", {"scheme": "rope", "shift": "1000"},
         "position_ids = cumsum(attention_mask) - 1, in decoding too.",
         ("unsloth#3699", "vllm#945", "llm-foundry#186"),
@@ -353,7 +354,7 @@ MANUAL: tuple[Entry, ...] = (
     # ------------------------------------------------------------ biases and absolute encodings
     Entry(
         "An ALiBi port with 12 (or 40, 71, 112) heads differs",
-        "The slopes of a number of heads that is no power of two were interpolated as 2^(-8i/n).",
+        "The slopes of a number of heads that is no power of two were interpolated as 2^(-8i/n), or i counts from 0.",
         "12 heads: eight slopes of the 8-head list, then every other one of the 16-head list.",
         "encodings", {"scheme": "alibi", "n_heads": "12"},
         "Take the lower power of two's list, then every other slope of the next one's.",

@@ -37,8 +37,9 @@ SCALING_TEXT: dict[str, tuple[str, str]] = {
     ),
     "llama3": (
         r"\omega_i = \left(k_i + (1 - k_i)/s\right)\theta^{-2i/R} \\ "
-        r"k_i = \left[\frac{L_0\,\theta^{-2i/R}/2\pi - r_l}{r_h - r_l}\right]_0^1",
-        "Llama 3.1, [Grattafiori et al. 2024](https://arxiv.org/abs/2407.21783)",
+        r"k_i = KEPT",
+        "Llama 3.1's, from [Meta's code](https://github.com/meta-llama/llama-models); the models: "
+        "[Grattafiori et al. 2024](https://arxiv.org/abs/2407.21783)",
     ),
     "proportional": (
         r"\omega_i = \theta^{-2i/d}/s \text{ for } i < \lfloor p\,d/2 \rfloor \text{, else } 0 \\ p = P",
@@ -56,7 +57,12 @@ SYMBOLS: dict[str, str] = {
 def scaling_formula(spec: RopeSpec) -> str:
     """The frequencies' formula with the spec's values, in LaTeX rows that fit a phone."""
     text = SCALING_TEXT[spec.scaling][0]
-    text = text.replace("GAMMA", _gamma(spec)).replace("SCALE", _scale(spec)).replace("LENGTH", _length(spec))
+    text = (
+        text.replace("GAMMA", _gamma(spec))
+        .replace("KEPT", _kept(spec))
+        .replace("SCALE", _scale(spec))
+        .replace("LENGTH", _length(spec))
+    )
     text = text.replace("R", str(spec.rotary_dim)).replace("P", f"{spec.rotary_fraction:g}")
     rows, row = list[str](), list[str]()
     for name in (n for n, field in SYMBOLS.items() if spec.applies(spec.param(field))):
@@ -71,7 +77,7 @@ def scaling_note(spec: RopeSpec, seq_len: int) -> str:
     """What a scaling that depends on the length does at `seq_len`, and where YaRN's clamp misleads; mostly empty."""
     if spec.scaling in ("ntk_by_parts", "yarn") and spec.ramp == "index":
         low, high = yarn_range(spec)
-        if low > high:
+        if low > high >= 0:
             return (
                 f"Every pair makes more than beta_fast = {spec.beta_fast:g} turns within the original length, but the "
                 f"clamp of the authors' code ends the ramp at {high:g}, before its start at {low:g}: all are divided."
@@ -87,10 +93,21 @@ def scaling_note(spec: RopeSpec, seq_len: int) -> str:
 def _gamma(spec: RopeSpec) -> str:
     if spec.scaling not in ("ntk_by_parts", "yarn"):
         return ""
+    if spec.ramp == "rotations" and spec.beta_fast == spec.beta_slow:
+        return r"1 \text{ if } L_0\,\theta^{-2i/R}/2\pi < \alpha \text{, else } 0"
     if spec.ramp == "rotations":
         return r"\left[\frac{\beta - L_0\,\theta^{-2i/R}/2\pi}{\beta - \alpha}\right]_0^1"
     low, high = yarn_range(spec)
+    if high < 0 or low == high:
+        return "0" if high < 0 else rf"1 \text{{ if }} i > {low:.6g} \text{{, else }} 0"
     return rf"\left[\frac{{i - {low:.6g}}}{{{high:.6g} - {low:.6g}}}\right]_0^1"
+
+
+def _kept(spec: RopeSpec) -> str:
+    turns = r"L_0\,\theta^{-2i/R}/2\pi"
+    if spec.low_freq_factor == spec.high_freq_factor:
+        return rf"1 \text{{ if }} {turns} \ge r_l \text{{, else }} 0"
+    return rf"\left[\frac{{{turns} - r_l}}{{r_h - r_l}}\right]_0^1"
 
 
 def _scale(spec: RopeSpec) -> str:

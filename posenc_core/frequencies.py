@@ -53,10 +53,11 @@ def ntk_by_parts(spec: RopeSpec, seq_len: Length = None) -> Frequencies:
 
 
 def dynamic(spec: RopeSpec, seq_len: Length = None) -> Frequencies:
-    """NTK-aware with the factor that the sequence needs (emozilla 2023; transformers' and vLLM's formula).
+    """NTK-aware with a base that grows with the sequence (emozilla 2023; transformers' and vLLM's formula).
 
     At L positions the base is base·(s·L/L₀ - (s - 1))^(d/(d-2)), L₀ the original length, and as trained for L ≤ L₀ or
-    no L. `dynamic_length = maximum` takes L = s·L₀ always, as vLLM did. Keys that a cache holds from a shorter
+    no L. With s = 1 the slowest pair is stretched by L/L₀, as in Peng et al. 2023, section 3.3; with s = L/L₀ by
+    s² - s + 1, more than the length needs. `dynamic_length = maximum` takes L = s·L₀ always, as vLLM did. Keys that a cache holds from a shorter
     sequence keep the frequencies of that length, unless the cache stores them unrotated.
     """
     dim, trained = spec.rotary_dim, spec.original_max_position_embeddings
@@ -106,7 +107,8 @@ def longrope(spec: RopeSpec, seq_len: Length = None) -> Frequencies:
 def llama3(spec: RopeSpec, seq_len: Length = None) -> Frequencies:
     """Kept above high_freq_factor turns within the original length, divided below low_freq_factor, a ramp between.
 
-    Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1; the formula as in Meta's code. Equal factors: no ramp.
+    Meta's code of Llama 3.1 (github.com/meta-llama/llama-models; the models: Grattafiori et al. 2024, arXiv:2407.21783,
+    which has no formula for it). Equal factors: no ramp.
     """
     inv_freq = geometric(spec.base, spec.rotary_dim)
     turns = inv_freq * spec.original_max_position_embeddings / (2 * math.pi)

@@ -42,8 +42,8 @@ class RopeSpec(Spec):
     scaling: Literal[
         "none", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "longrope", "llama3", "proportional"
     ] = param(
-        "none", "linear: position interpolation; ntk: larger base; ntk_by_parts: slow pairs divided; dynamic: ntk as "
-        "far as the sequence needs; yarn: by parts, scores sharpened; longrope: a list of divisors; llama3: by "
+        "none", "linear: position interpolation; ntk: larger base; ntk_by_parts: slow pairs divided; dynamic: ntk "
+        "that grows with the sequence; yarn: by parts, scores sharpened; longrope: a list of divisors; llama3: by "
         "wavelength; proportional: p-RoPE, lowest frequencies set to zero",
     )  # fmt: skip
     factor: float = param(1.0, "how many times longer than in training", ge=1.0, le=4096.0,
@@ -92,11 +92,11 @@ class RopeSpec(Spec):
         True, "the ends of the ramp are rounded to whole pairs", when=("ramp", ("index",)), advanced=True
     )
     mscale: float = param(
-        0.0, "weight of ln(factor) in the attention factor, DeepSeek's; 0: not given", ge=0.0, le=10.0,
+        0.0, "DeepSeek's g(mscale) = 0.1·mscale·ln(factor) + 1, over g(mscale_all_dim): read only with both; 0: not given", ge=0.0, le=10.0,
         ticks=(0, 0.5, 0.707, 1), when=("scaling", ("yarn",)), advanced=True,
     )  # fmt: skip
     mscale_all_dim: float = param(
-        0.0, "divides the attention factor and, squared, multiplies all scores, DeepSeek's; 0: not given", ge=0.0,
+        0.0, "DeepSeek's: g(mscale_all_dim) divides g(mscale) and, squared, multiplies all scores; 0: not given", ge=0.0,
         le=10.0, ticks=(0, 0.5, 0.707, 1), when=("scaling", ("yarn",)), advanced=True,
     )  # fmt: skip
     dynamic_length: Literal["sequence", "maximum"] = param(
@@ -105,7 +105,7 @@ class RopeSpec(Spec):
     )  # fmt: skip
     mrope_section: tuple[int, ...] = param(
         (), "pairs for time, height and width (M-RoPE, Qwen2-VL); the same as RoPE where all three positions agree",
-        ge=0, le=MAX_PAIRS, max_length=4, advanced=True,
+        ge=0, le=MAX_PAIRS, max_length=3, advanced=True,
     )  # fmt: skip
     mrope_interleaved: bool = param(
         False, "the sections' pairs alternate (Qwen3-VL) instead of following each other", advanced=True
@@ -152,9 +152,10 @@ class RopeSpec(Spec):
             if any(not p.minimum <= v <= p.maximum for v in values):
                 yield Problem(name, values, p.legal)
         sections = self.mrope_section
-        if sections and (sum(sections) != pairs or min(sections) < 0):
-            why = f"{min(sections)} is below 0" if min(sections) < 0 else f"they sum to {sum(sections)}"
-            yield Problem("mrope_section", sections, f"sections from 0 that sum to rotary_dim/2 = {pairs}", why)
+        if sections and (len(sections) != 3 or sum(sections) != pairs or min(sections) < 0):
+            negative = f"{min(sections)} is below 0"
+            why = negative if min(sections) < 0 else f"{len(sections)} given, they sum to {sum(sections)}"
+            yield Problem("mrope_section", sections, f"3 sections from 0 that sum to rotary_dim/2 = {pairs}", why)
         if self.mrope_interleaved and not sections:
             yield Problem("mrope_interleaved", True, "true only beside mrope_section", "no sections are given")
 

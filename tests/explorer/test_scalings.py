@@ -90,6 +90,24 @@ def test_the_heading_says_where_the_clamp_inverts_the_ramp() -> None:
     assert scaling_note(inverted.replace(ramp="rotations"), 512) == ""
     assert facts(inverted.replace(ramp="rotations"))["kept"] == "64"
     assert scaling_note(scaled("yarn"), 512) == ""
+    short = scaled("yarn", original_max_position_embeddings=4)  # the ramp ends before pair 0: all are kept
+    assert facts(short)["kept"] == "32"
+    assert scaling_note(short, 512) == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "row"),
+    [
+        ({"scaling": "llama3", "factor": 16.0, "high_freq_factor": 1.0}, r"k_i = 1 \text{ if }"),
+        ({"scaling": "yarn", "factor": 4.0, "original_max_position_embeddings": 6}, r"\gamma_i = 1 \text{ if } i > 0"),
+        ({"scaling": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}, r"\gamma_i = 0 "),
+        ({"scaling": "yarn", "factor": 4.0, "ramp": "rotations", "beta_fast": 1.0}, r"\gamma_i = 1 \text{ if } L_0"),
+    ],
+)
+def test_a_ramp_without_width_is_a_threshold(fields: dict[str, Any], row: str) -> None:
+    formula = scaling_formula(RopeSpec(**fields))
+    assert row in formula
+    assert "0}\right]" not in formula
 
 
 @pytest.mark.parametrize("scaling", KNOWS_ORIGINAL)
