@@ -183,7 +183,8 @@ MANUAL: tuple[Entry, ...] = (
     # ------------------------------------------------------------ layers
     Entry(
         "Every 4th layer diverges, the others agree",
-        "no_rope_layers was read the wrong way round: 1 means that the layer has RoPE.",
+        "no_rope_layers was ignored, so that every layer rotates. Read the wrong way round (1 means that the layer has "
+        "RoPE) it breaks all layers.",
         "Layer 3 of four has no rotation, layers 0 to 2 have.",
         "encodings", {"scheme": "hybrid", "layers": "rope*3, none", "layer": "3"},
         "Rotate where the list says 1; in SmolLM3 layers 3, 7, … 35 have no position.",

@@ -57,8 +57,8 @@ def dynamic(spec: RopeSpec, seq_len: Length = None) -> Frequencies:
 
     At L positions the base is base·(s·L/L₀ - (s - 1))^(d/(d-2)), L₀ the original length, and as trained for L ≤ L₀ or
     no L. With s = 1 the slowest pair is stretched by L/L₀, as in Peng et al. 2023, section 3.3; with s = L/L₀ by
-    s² - s + 1, more than the length needs. `dynamic_length = maximum` takes L = s·L₀ always, as vLLM did. Keys that a cache holds from a shorter
-    sequence keep the frequencies of that length, unless the cache stores them unrotated.
+    s² - s + 1, more than the length needs. `dynamic_length = maximum` takes L = s·L₀ always, as vLLM did. Keys that a
+    cache holds from a shorter sequence keep the frequencies of that length, unless the cache stores them unrotated.
     """
     dim, trained = spec.rotary_dim, spec.original_max_position_embeddings
     if spec.dynamic_length == "maximum":

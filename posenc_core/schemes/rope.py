@@ -92,12 +92,13 @@ class RopeSpec(Spec):
         True, "the ends of the ramp are rounded to whole pairs", when=("ramp", ("index",)), advanced=True
     )
     mscale: float = param(
-        0.0, "DeepSeek's g(mscale) = 0.1·mscale·ln(factor) + 1, over g(mscale_all_dim): read only with both; 0: not given", ge=0.0, le=10.0,
+        0.0, "DeepSeek's g(mscale) = 0.1·mscale·ln(factor) + 1, divided by g(mscale_all_dim): read only if both are "
+        "given; 0: not given", ge=0.0, le=10.0,
         ticks=(0, 0.5, 0.707, 1), when=("scaling", ("yarn",)), advanced=True,
     )  # fmt: skip
     mscale_all_dim: float = param(
-        0.0, "DeepSeek's: g(mscale_all_dim) divides g(mscale) and, squared, multiplies all scores; 0: not given", ge=0.0,
-        le=10.0, ticks=(0, 0.5, 0.707, 1), when=("scaling", ("yarn",)), advanced=True,
+        0.0, "DeepSeek's: g(mscale_all_dim) divides g(mscale) and, squared, multiplies all scores; 0: not "
+        "given", ge=0.0, le=10.0, ticks=(0, 0.5, 0.707, 1), when=("scaling", ("yarn",)), advanced=True,
     )  # fmt: skip
     dynamic_length: Literal["sequence", "maximum"] = param(
         "sequence", "sequence: frequencies follow the length of the sequence (transformers); maximum: those of factor "
