@@ -6,11 +6,12 @@ the owner stands before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
 from dataclasses import dataclass, field
+from functools import cache
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Entry:
     """One symptom. `page` and `query` open the view that proves the cause, `look` says what to see there."""
 
@@ -21,6 +22,7 @@ class Entry:
     query: dict[str, str] = field(default_factory=dict)
     fix: str = ""
     reports: tuple[str, ...] = ()
+    also: str = ""  # further words by which one may look for it
 
 
 ROPE = {"scheme": "rope", "d_head": "128"}
@@ -43,6 +45,7 @@ MANUAL: tuple[Entry, ...] = (
         "extension", ROPE | {"trained_length": "4096", "target_length": "16384"},
         "Stay within the trained length, or scale the frequencies (YaRN, llama3) and train a little at the new length.",
         ("h2ogpt#910",),
+        also="gibberish garbage loop repeats nonsense long context needle retrieval",
     ),
     Entry(
         "Fine to the original length, garbage past it, although config.json names a scaling",
@@ -51,6 +54,7 @@ MANUAL: tuple[Entry, ...] = (
         "porting", LLAMA31 | {"part": "compare", "mistake": "scaling"},
         "Compare the port's inv_freq with the list on this page; a port must refuse a scaling that it does not know.",
         ("llama.cpp#8676", "llama3#299", "llama3#319"),
+        also="gibberish garbage long context",
     ),
     Entry(
         "Garbage exactly from position 4,096 (or another power of two) on, without an error",
@@ -59,6 +63,7 @@ MANUAL: tuple[Entry, ...] = (
         "encodings", ROPE | {"seq_len": "4096", "position": "4000"},
         "Build the table as long as the longest context, or compute cos and sin from the positions.",
         ("pegainfer#220",),
+        also="crash nan out of bounds gibberish",
     ),
     Entry(
         "LongRoPE: right on short texts, wrong after the generation crosses 4,096",
@@ -126,6 +131,7 @@ MANUAL: tuple[Entry, ...] = (
         "porting", LLAMA3 | {"part": "compare", "mistake": "base"},
         "Compare inv_freq number by number; then base, rotary dim in the exponent, scaling, in this order.",
         ("MarinFold#184", "vllm#42624"),
+        also="wrong logits port mismatch",
     ),
     Entry(
         "Everything is a little wrong from the first tokens on; the model was trained with another base",
@@ -134,6 +140,7 @@ MANUAL: tuple[Entry, ...] = (
         "encodings", _against(ROPE, LLAMA3),
         "Read the nested rope_theta first, then the outer one, then the architecture's documented default, and say so.",
         ("vllm#42624", "DeepSpeed#8345", "airllm#369"),
+        also="wrong logits gibberish port",
     ),
     Entry(
         "The old config.json works and the converted one does not (or the other way round)",
@@ -209,6 +216,7 @@ MANUAL: tuple[Entry, ...] = (
         "porting", GPT_OSS | {"part": "compare", "mistake": "attention_factor"},
         "Multiply cos and sin once; gpt-oss has 1.346574. llama.cpp multiplies its own factor in: see the exports.",
         ("llama.cpp#18006",),
+        also="wrong logits temperature",
     ),
     Entry(
         "DeepSeek: exact at position 0, off by up to 90% later",
@@ -230,6 +238,7 @@ MANUAL: tuple[Entry, ...] = (
         "Permute the rows of W_q and W_k once when converting, or rotate in the weights' own layout; never both.",
         ("nanochat#264", "transformers#34741", "transformers#40462", "transformers#39687", "hipfire#241",
          "llama.cpp#6033"),
+        also="wrong logits gibberish port convert gguf ggml permute half-split interleaved",
     ),
     Entry(
         "Half of the features are off, rotated vectors change their norm, scores change when all positions shift",
@@ -265,6 +274,7 @@ MANUAL: tuple[Entry, ...] = (
                            "checked_position": "1857"},
         "Hold the frequencies outside the buffers, or rebuild them in float32 after the cast.",
         ("transformers#25681", "gpt-neox#1003"),
+        also="wrong logits fp16",
     ),
     Entry(
         "Results differ inside and outside autocast",
@@ -334,6 +344,7 @@ MANUAL: tuple[Entry, ...] = (
         "porting", ROPE | {"part": "compare", "mistake": "q_late"},
         "Positions of a step are the cache's length onwards; compare prefill and decode of the same text.",
         ("mlx-vlm#1983", "flash-linear-attention#766"),
+        also="wrong logits gibberish loop repeats generation",
     ),
     Entry(
         "In a left-padded batch the shorter prompts come out wrong",
@@ -397,10 +408,18 @@ MANUAL: tuple[Entry, ...] = (
 
 
 def found(text: str) -> list[Entry]:
-    """The entries that hold every word of a text, anywhere, whatever the case."""
-    words = text.casefold().split()
-    return [e for e in MANUAL if all(w in " ".join(_texts(e)).casefold() for w in words)]
+    """The entries in which every word of a text begins a word; if there are none, those that hold the most of them."""
+    words = [re.escape(w) for w in _plain(text).split()]
+    counts = [sum(bool(re.search(rf"(?<![a-z0-9]){w}", _words(e))) for w in words) for e in MANUAL]
+    most = max(counts)
+    return list(MANUAL) if not words else [e for e, n in zip(MANUAL, counts, strict=True) if n == most > 0]
 
 
-def _texts(entry: Entry) -> Iterable[str]:
-    return (entry.symptom, entry.cause, entry.look, entry.fix, *entry.reports, *entry.query.values())
+def _plain(text: str) -> str:
+    return re.sub(r"(?<=\d),(?=\d)", "", text.casefold())
+
+
+@cache
+def _words(entry: Entry) -> str:
+    texts = (entry.symptom, entry.cause, entry.look, entry.fix, entry.also, *entry.reports, *entry.query.values())
+    return _plain(" ".join(texts))

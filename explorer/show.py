@@ -26,10 +26,20 @@ PAGES = "_pages"  # session key: id -> st.Page, set by the entry file so that li
 
 def heading(title: str, chosen: Chosen, lead: str = "") -> None:
     """Page title with the scheme's name, a lead, and the formula with its paper."""
+    titled(title, chosen, lead)
+    formulae(chosen)
+
+
+def titled(title: str, chosen: Chosen, lead: str = "") -> None:
+    """Page title with the scheme's name, and a lead."""
     names = " against ".join(SCHEME_TEXT[s.scheme].name for s in chosen.specs)
     st.markdown(f"## {title}: {names}")
     if lead:
         st.markdown(lead)
+
+
+def formulae(chosen: Chosen) -> None:
+    """The schemes' formulae with their papers."""
     for column, spec in zip(st.columns(len(chosen.specs)), chosen.specs, strict=True):
         text = SCHEME_TEXT[spec.scheme]
         with column:
