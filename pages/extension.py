@@ -36,6 +36,9 @@ for note in pictures.notes(chosen.specs, made, (trained, target)):
     st.caption(note)
 if asked and asked not in names:
     st.caption(f"{asked} is not among the methods here: {', '.join(names)}.")
+other_length = pictures.other_length(made, method)
+if other_length is not None:
+    show.below(*other_length)
 keep, dashed = pictures.keep(made), pictures.dashed(made)
 with facts:
     show.numbers(pictures.key_numbers(made, method))
@@ -148,7 +151,7 @@ with left:
     show.chart(
         curves.curves, lines.data, name="arcs", alt_text="Turns of every pair in training and at the target",
         x_title=PAIR, y_title=lines.y_title, series=lines.series, y_log=True, height=380, legend_columns=2,
-        dashed=(pictures.SEEN, *dashed),
+        dashed=pictures.arc_dashes(made),
     )  # fmt: skip
     show.below(pictures.seen_arcs(made), pictures.base_500k(made))
 data, series, domain = pictures.ratio_lines(made, method)
@@ -187,9 +190,9 @@ span = (1, max(2, made.target))
 lines = scores.decay_lines(made, method)
 with left:
     show.chart(
-        curves.curves, lines.data, name="decay", alt_text="Score of equal vectors against distance", bands=True,
+        curves.curves, lines.data, name="decay", alt_text="Mean cosine of the pairs against distance", bands=True,
         x_title=DISTANCE, y_title=lines.y_title, series=lines.series, x_log=True, height=380, legend_columns=2,
-        y_domain=(-0.5, 1.0), x_domain=span, dashed=dashed,
+        y_domain=(-0.5 if lines.data["low"].min() >= -0.5 else -1.0, 1.0), x_domain=span, dashed=dashed,
     )  # fmt: skip
     show.below(
         scores.seen_decay(made, method),
@@ -206,7 +209,7 @@ with right:
 base = scores.base_lines(made)
 if base is not None:
     show.chart(
-        curves.curves, base.data, name="base", alt_text="Smallest base for a length", y_title=base.y_title,
+        curves.curves, base.data, name="base", alt_text="Smallest base tried that fits a length", y_title=base.y_title,
         x_title="context length (positions)", series=base.series, x_log=True, y_log=True, height=320,
         dashed=(scores.FIT_NAME,), legend_columns=2, guide_colour=TRAINING_LENGTH_COLOUR, x_domain=scores.BASE_LENGTHS,
         y_domain=scores.BASES,

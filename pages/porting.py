@@ -46,7 +46,8 @@ def layout(view: widgets.View[PortingView], sides: pictures.Sides, place: st.del
     show.chart(wiring.moves, rows, name="moves", alt_text="Where each row of a head goes", d_head=d_head)
     show.below(
         f"The permutation of every head's rows of W_q and W_k, here from {pictures.LAYOUTS[model.layout]}: "
-        f"{pictures.moved_rows(model)} of {model.d_head} move. The way back is the inverse; W_v and W_o stay.",
+        f"{pictures.moved_rows(model)} of {model.d_head} move, and with them the entries of biases and of learned "
+        "norms of q and k. The way back is the inverse; W_v and W_o stay.",
         pictures.MOVES_TRIES,
     )
     proof = pictures.proof_bars(model, kv_heads, queries)

@@ -1,7 +1,8 @@
-"""Σ_i cos(m·w_i), the score of equal vectors at distance m, for any number of distances in bounded memory.
+"""Σ_i cos(m·w_i), half the score of a vector of ones with itself m positions away, for any number of distances.
 
 RoFormer's decay (Su et al. 2021, arXiv:2104.09864) and the bound on the base of Men et al. 2024 (arXiv:2405.14591,
-"Base of RoPE Bounds Context Length") are statements about this sum.
+"Base of RoPE Bounds Context Length") are statements about this sum. For independent
+features of variance σ², σ² times it is half of the expected score of a vector with itself. Memory is bounded.
 """
 
 from __future__ import annotations
@@ -40,10 +41,15 @@ def _chunks(length: int) -> Iterator[tuple[int, int]]:
         start, size = start + count, min(2 * size, CHUNK)
 
 
-def first_negative(inv_freq: Tensor, length: int) -> int | None:
-    """The smallest distance m < length at which the sum is below zero, None if there is none."""
+def first_negative(inv_freq: Tensor, length: int, plus: float = 0.0) -> int | None:
+    """The smallest distance m < length at which the sum and `plus` are below zero together, None if there is none.
+
+    plus: what features that do not rotate add at every distance, one half for each.
+    """
+    if plus >= len(inv_freq):
+        return None  # no cosine is below -1
     for start, count in _chunks(length):
-        below = (cosine_sums(inv_freq, start, count) < 0).nonzero()
+        below = (cosine_sums(inv_freq, start, count) < -plus).nonzero()
         if len(below):
             return start + int(below[0])
     return None
@@ -86,7 +92,7 @@ def envelope(inv_freq: Tensor, edges: Tensor) -> Envelope:
     return Envelope(low / len(inv_freq), high / len(inv_freq))
 
 
-# ------------------------------------------------------------------ the smallest base for a length (Men et al. 2024)
+# ------------------------------------------------------------------ the smallest base tried that fits a length
 
 
 def bases() -> list[float]:
@@ -110,8 +116,9 @@ def reaches(
 class BaseBound(NamedTuple):
     """Bases with Σ cos(m·w_i) ≥ 0 for all m < a length. None: no base that was tried.
 
-    smallest: the smallest that was tried and fits. always: from this one on every one that was tried fits. Between the
-    two some fit and some do not: the reach of a base jumps, since a dip of the sum may just touch zero or just miss it.
+    smallest: the smallest that was tried and fits. always: from this one on every one that was tried fits. Both depend
+    on what was tried, and neither is a bound on bases that were not: the reach of a base jumps, since a dip of the sum
+    may just touch zero or just miss it, so bases below `smallest` fit and bases above `always` do not.
     """
 
     smallest: float | None

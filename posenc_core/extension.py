@@ -109,15 +109,20 @@ class Angles(NamedTuple):
         return self.first_bad < target
 
 
-def angles(spec: RopeSpec, trained: int, target: int) -> Angles:
+def angles(spec: RopeSpec, trained: int, target: int, model: RopeSpec | None = None) -> Angles:
     """Arcs and first positions out of distribution, in closed form.
+
+    The arcs are those that `model` was trained on, by default `spec` without its scaling: a new base is an extension
+    of the model with the old one. ValueError for a model with another number of pairs.
 
     Training shows pair i the arc from 0 to trained·w_i, as position interpolation counts it ("[0, L)", Chen et al.
     2023). If that is a full turn, neighbouring trained angles are at most w_i apart all around, and no angle is new.
     Else position m is out of distribution when m·w'_i ≥ trained·w_i, w' the method's frequency. Angles are not
     wrapped: a pair past its arc counts as lost even where it comes round again.
     """
-    before, after = original(spec), rope_frequencies(spec, target).inv_freq
+    before, after = original(model or spec), rope_frequencies(spec, target).inv_freq
+    if len(before) != len(after):
+        raise ValueError(f"a model with {len(before)} pairs is not legal; legal: {len(after)}, as many as the spec has")
     seen = before * trained / (2 * math.pi)
     full = seen >= 1
     ratio = after / before  # 0/0 is NaN: a pair that never turns
@@ -126,13 +131,15 @@ def angles(spec: RopeSpec, trained: int, target: int) -> Angles:
     return Angles(seen, after * target / (2 * math.pi), full, ratio, first)
 
 
-def beyond(spec: RopeSpec, trained: int, target: int, columns: int) -> tuple[Tensor, int]:
+def beyond(
+    spec: RopeSpec, trained: int, target: int, columns: int, model: RopeSpec | None = None
+) -> tuple[Tensor, int]:
     """How far each pair is past its trained arc, in doublings: float64 [pairs, at most `columns`], positions a column.
 
     log2(m·w'/(trained·w)) at the last position m of each column, where it is largest: negative within the arc, 0 at its
     end. NaN for pairs that have seen every angle. Only the columns are computed, whatever the target.
     """
-    found = angles(spec, trained, target)
+    found = angles(spec, trained, target, model)
     step = max(1, -(-target // columns))
     last = (torch.arange(-(-target // step), dtype=torch.float64) * step + step - 1).clamp(max=target - 1)
     doublings = (last.clamp(min=0.5) / trained * found.ratio[:, None]).log2()
@@ -144,9 +151,22 @@ def neighbour_distance(inv_freq: Tensor) -> float:
     return float((2 - 2 * inv_freq.cos()).sum().sqrt())
 
 
-def resolution(spec: RopeSpec, target: int) -> float:
-    """How far apart a position and its neighbour are after rotation, beside training: 1 as trained, 1/s for PI."""
-    return neighbour_distance(rope_frequencies(spec, target).inv_freq) / neighbour_distance(original(spec))
+def resolution(spec: RopeSpec, target: int, model: RopeSpec | None = None) -> float:
+    """How far apart a position and its neighbour are after rotation, beside training: 1 as trained, 1/s for PI.
+
+    `model` as in `angles`.
+    """
+    return neighbour_distance(rope_frequencies(spec, target).inv_freq) / neighbour_distance(original(model or spec))
+
+
+def stretch(spec: RopeSpec, length: int) -> float:
+    """What the lowest frequency above zero is divided by in a sequence of `length`.
+
+    The factor for most; s·L/L₀ - (s - 1) for dynamic NTK, which is s² - s + 1 at s times the original length. With
+    factor 1 it is L/L₀, the form of YaRN's section 3.3 (Peng et al. 2023).
+    """
+    before, after = original(spec), rope_frequencies(spec, length).inv_freq
+    return float((before / after)[after > 0][-1])
 
 
 # ------------------------------------------------------------------ keys that were cached under other frequencies

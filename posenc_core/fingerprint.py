@@ -17,17 +17,19 @@ from torch import Tensor
 
 from posenc_core.frequencies import attention_scales, geometric, rope_frequencies
 from posenc_core.pasted import InvFreq, Kind, Pasted, Rotated, Tables, read_pasted
-from posenc_core.porting import compare_pairs, first_exceeding, layout_permutation, phase_error
+from posenc_core.porting import compare_frequencies, first_exceeding, layout_permutation, phase_error
 from posenc_core.readings import (
     FLOAT32,
     FRACTIONS,
     Damage,
     Reading,
     formats_of,
+    multiplied,
     readings,
     stored_format,
     tolerance_of,
     with_rounded_frequencies,
+    without,
 )
 from posenc_core.rotary import Layout, apply_rotary
 from posenc_core.schemes.rope import RopeSpec
@@ -35,6 +37,9 @@ from posenc_core.spec import SpecError
 
 BASES = (1e4, 5e5, 1e6, 1e7, 1.5e5, 1.3e5, 2.5e5, 5e6, 8e6, 1e3, 1.6e5, 5e4, 2e6, 1e5, 2e5, 4e6, 1e8, 1e9, 1e11, 1e2)
 FACTORS = (2.0, 4.0, 8.0, 16.0, 32.0, 40.0, 64.0, 1.5, 2.5, 3.0, 5.0, 6.0, 10.0, 12.0, 20.0, 24.0, 48.0, 128.0, 256.0)
+RATIOS = tuple(2.0**n / 3 for n in range(3, 13)) + tuple(
+    2.0**n / 5 for n in range(4, 12)
+)  # of lengths: 131,072 / 6,144
 LENGTHS = (4096, 8192, 32768, 2048, 16384, 1024, 65536, 131072, 262144, 512, 40960, 10240, 163840)
 BETAS = ((32.0, 1.0), (32.0, 2.0), (64.0, 1.0), (16.0, 1.0), (8.0, 1.0), (32.0, 4.0), (128.0, 2.0), (4.0, 1.0))
 TURNS = ((1.0, 4.0), (1.0, 1.0), (1.0, 2.0), (1.0, 8.0), (2.0, 4.0), (1.0, 32.0))  # llama3's low and high
@@ -44,7 +49,16 @@ NAMED = 3  # models that a sentence names
 LOOSE = 0.02  # of the base, from which its error is told
 OFF = 0.1  # radians by which a phase is called off
 LAST = 20.0  # rank of candidates that can explain anything
-MOST_CHECKS = 3000  # of one reading: numbers that tell little allow everything
+OUTLIERS = 2  # pairs that may be wrong in a list that is otherwise explained, of at least EIGHT
+EIGHT = 8
+MULTIPLES = {1 / (2 * math.pi): "in turns instead of radians (divided by 2π)",
+             math.pi / 180: "as if given in degrees (multiplied by π/180)",
+             180 / math.pi: "in degrees instead of radians (multiplied by 180/π)",
+             2 * math.pi: "multiplied by 2π"}  # fmt: skip
+MOST_TELLING = 1500  # checks that tell which lengths and bases give the same numbers
+MOST_CHECKS = 6000  # of one paste: numbers that tell little allow everything
+SHARE = 0.4  # of what is left, that one reading may take
+CELLS = 1024  # numbers that are compared as fast as a spec is made
 FAR = 1e3  # times what is allowed: not even near
 
 # ------------------------------------------------------------------ what is returned
@@ -58,8 +72,10 @@ class Candidate:
     format allow, up to 1 where it fits. residual: the largest difference itself, relative for inv_freq. per_pair and
     misfits: residual and misfit of every pair. names: known models. slip: an exponent written wrongly, of which the
     spec has the effect. damage: a number format, and what it rounded. faults: all that no spec can say, in words.
-    scale: what multiplies cos and sin, None where the numbers do not show it. first_pair, first_position: where it
-    leaves the expected spec, None if nowhere.
+    scale: what multiplies cos and sin, None where the numbers do not show it. anything: whether it could explain any
+    list, which makes it no finding. outliers: (pair, times too fast) of pairs that it does not explain. times:
+    what multiplied every frequency. bases, lengths: the ends of what gives the same numbers up to their digits, None
+    where that was not looked for. first_pair, first_position: where it leaves the expected spec, None if nowhere.
     """
 
     spec: RopeSpec
@@ -75,13 +91,26 @@ class Candidate:
     slip: str = ""
     damage: Damage = None
     scale: float | None = None
+    anything: bool = False
+    outliers: tuple[tuple[int, float], ...] = ()
+    times: float = 1.0
+    bases: tuple[float, float] | None = None
+    lengths: tuple[int, int] | None = None
     first_pair: int | None = None
     first_position: float | None = None
 
     @property
     def fits(self) -> bool:
-        """Whether digits and format explain every difference."""
-        return self.misfit <= FITS
+        """Whether digits and format explain every difference, and would not explain any other numbers as well."""
+        return self.misfit <= FITS and not self.anything
+
+    @property
+    def inv_freq(self) -> Tensor:
+        """Radians a position [pairs] as the program turned, with what no spec can say."""
+        w = rope_frequencies(self.spec).inv_freq * self.times
+        for pair, ratio in self.outliers:
+            w[pair] *= ratio
+        return w
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +119,8 @@ class Fingerprint:
 
     kind: inv_freq, cos_sin or rotated. measured, tolerance: radians a position [pairs], infinite tolerance where a
     pair's turns cannot be counted. format: the number format that the numbers look like. sentence: the verdict.
+    fitting: how many candidates fit, of which the simplest are kept; at_least: the search ended before all were tried.
+    checks: what it cost, in specs made and compared.
     """
 
     kind: str
@@ -98,14 +129,30 @@ class Fingerprint:
     tolerance: Tensor
     format: str
     sentence: str
-
-    @property
-    def fitting(self) -> int:
-        """How many candidates fit."""
-        return sum(c.fits for c in self.candidates)
+    fitting: int
+    at_least: bool
+    checks: int
 
 
 # ------------------------------------------------------------------ candidates of one reading
+
+
+@dataclass
+class _Budget:
+    """How many checks a paste may still cost."""
+
+    left: int = MOST_CHECKS
+    spent: int = 0
+    refused: bool = False
+
+    def pay(self, cost: int) -> bool:
+        """Whether it can be afforded."""
+        if cost > self.left:
+            self.refused = True
+            return False
+        self.left -= cost
+        self.spent += cost
+        return True
 
 
 @dataclass
@@ -114,8 +161,10 @@ class _Search:
 
     reading: Reading
     expected: RopeSpec | None
+    budget: _Budget
     found: dict[object, Candidate] = field(default_factory=dict)
-    checks: int = 0
+    times: float = 1.0
+    outliers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         reading, expected = self.reading, self.expected
@@ -128,12 +177,30 @@ class _Search:
         fraction = fraction if int(d_head * fraction) == rotary else (rotary + 0.5) / d_head
         layout = reading.layout or (expected.layout if expected is not None else "half")
         self.d_head, self.rotary = d_head, rotary
+        self.mine = _Budget(int(SHARE * self.budget.left))
         self.fields: dict[str, Any] = {"d_head": d_head, "rotary_fraction": fraction, "layout": layout}
 
     # -------------------------------------------------------- checking
 
+    def pay(self, checks: int = 1) -> bool:
+        """Whether so many checks of all numbers can be afforded, or of a spec alone."""
+        if not self.mine.pay(checks):
+            self.budget.refused = True
+            return False
+        return self.budget.pay(checks)
+
+    def pay_check(self, times: int = 1) -> bool:
+        """Whether comparing all numbers with a spec can be afforded."""
+        return self.pay(times * (1 + self.reading.cells // CELLS))
+
+    def check(self, w: Tensor, damage: Damage = None) -> Tensor:
+        """Misfit of each pair under a frequency list, before a spec says what scales cos and sin."""
+        return self.reading.check(w, self.reading.scale or 1.0, damage)[0]
+
     def make(self, **fields: Any) -> RopeSpec | None:
-        """The spec, None if it is not legal."""
+        """The spec, None if it is not legal or no more can be tried."""
+        if not self.pay():
+            return None
         try:
             return RopeSpec(**(self.fields | fields))
         except SpecError:
@@ -141,38 +208,43 @@ class _Search:
 
     def roughly(self, spec: RopeSpec | None) -> bool:
         """Whether the measured frequencies allow the spec, and the numbers themselves where they are few."""
-        if (
-            spec is None
-            or len(w := rope_frequencies(spec).inv_freq) != self.reading.pairs
-            or self.checks >= MOST_CHECKS
-        ):
+        if spec is None or not self.pay() or len(w := rope_frequencies(spec).inv_freq) != self.reading.pairs:
             return False
-        self.checks += 1
         reading, known = self.reading, self.reading.known
         off = (w - reading.measured).abs()[known] / (reading.tolerance + FLOAT32 * w)[known]
         if not bool((off <= 3.0).all()):
             return False
-        return bool(known.all()) or bool((reading.check(w, reading.scale or 1.0, None)[0] <= 3.0).all())
+        return bool(known.all()) or (self.pay_check() and bool((self.check(w) <= 3.0).all()))
 
-    def add(self, spec: RopeSpec | None, rank: float, *, slip: str = "", damage: Damage = None) -> bool:
+    def add(
+        self, spec: RopeSpec | None, rank: float, *, slip: str = "", damage: Damage = None, anything: bool = False
+    ) -> bool:
         """Check a spec and keep it; whether it fits."""
         reading = self.reading
         if spec is None or len(w := rope_frequencies(spec).inv_freq) != reading.pairs:
+            return False
+        if self.found and not (self.pay(4) and self.pay_check()):  # one is always shown
             return False
         if reading.layout is not None and spec.layout != reading.layout:
             spec = spec.replace(layout=reading.layout)
         share = spec.rotary_dim / spec.d_head  # an eighth of the head, or two fifths: what models rotate
         rank += 0.0 if share * 8 % 1 == 0 or share in FRACTIONS else 0.5
+        natural = attention_scales(spec).tables
         spec, size, scaled = self.with_scale(spec)
+        if size is not None and not scaled and size != natural:
+            rank += 0.3 if size == 1 else 1.5  # a factor set by hand is rarer than one that is left out
         misfit, residual = reading.check(w, 1.0 if size is None else size, damage)
         faults = [*reading.faults, *([scaled] if scaled else [])]
         damage = damage or reading.damage
         if damage is not None:
             what = {"all": "phases", "product": "products"}.get(damage[1], damage[1])
             faults.append(f"{what} computed in {damage[0]}")
+        ratios = reading.measured / w.clamp(min=1e-300)
+        outliers = tuple((pair, ratios[pair].item()) for pair in self.outliers)
+        faults += [f"but pair {pair} is {ratio:.4g} times as fast" for pair, ratio in outliers]
         made = Candidate(
             spec, reading.layout, misfit.max().item(), residual.max().item(), residual, misfit, "", rank + len(faults),
-            tuple(faults), (), slip, damage, size,
+            tuple(faults), (), slip, damage, size, anything, outliers, self.times,
         )  # fmt: skip
         key = (tuple(sorted(spec.to_query().items())), made.faults, slip)
         if key not in self.found or self.found[key].rank > rank:
@@ -211,7 +283,10 @@ class _Search:
         if not self.fits:
             self.by_parts(BETAS[1:], TURNS[2:])
         if not self.fits:
+            self.by_parts((), (), unusual=True)
+        if not self.fits:
             self.refined()
+        self.mine.left = self.budget.left  # names cost little, and are always looked for
         self.named(known)
         if not self.found:  # something to show how far the numbers are from
             for base in BASES[:4]:
@@ -235,18 +310,21 @@ class _Search:
             if mine is None or self.reading.layout not in (None, mine.layout) or not self.roughly(mine):
                 continue
             w = rope_frequencies(mine).inv_freq
-            if not any(self._is(candidate, mine, w) for candidate in self.found.values()):
-                self.add(mine, 1.0)
-            for key, candidate in self.found.items():
-                if self._is(candidate, mine, w):
-                    rank = min(candidate.rank, 1.0 + len(candidate.faults))
-                    self.found[key] = replace(candidate, names=(*candidate.names, name), rank=rank)
+            if not self._alike(mine, w):
+                self.add(mine, 2.0 if mine.scaling == "none" else 4.0)
+            for key in self._alike(mine, w):
+                candidate = self.found[key]
+                self.found[key] = replace(candidate, names=(*candidate.names, name))
 
-    def _is(self, candidate: Candidate, spec: RopeSpec, inv_freq: Tensor) -> bool:
-        """Whether a candidate is this spec, as far as the numbers show: a list of frequencies shows no head dim."""
-        if candidate.slip or (self.reading.d_head is not None and candidate.spec.d_head != spec.d_head):
-            return False
-        return torch.allclose(rope_frequencies(candidate.spec).inv_freq, inv_freq, rtol=1e-9, atol=0.0)
+    def _alike(self, spec: RopeSpec, inv_freq: Tensor) -> list[object]:
+        """Keys of candidates that are this spec, as far as the numbers show: a list shows no head dim."""
+        head = self.reading.d_head
+        held = [k for k, c in self.found.items() if not c.slip and (head is None or c.spec.d_head == spec.d_head)]
+        if not held or not self.pay(1 + len(held) // 8):
+            return []
+        made = torch.stack([rope_frequencies(self.found[k].spec).inv_freq for k in held])
+        same = torch.isclose(made, inv_freq, rtol=1e-9, atol=0.0).all(-1)
+        return [k for k, s in zip(held, same.tolist(), strict=True) if s]
 
     def zeros(self) -> None:
         """p-RoPE: pairs at the end that do not turn at all."""
@@ -264,7 +342,7 @@ class _Search:
                 spec = self.make(base=b, scaling="proportional", rotary_fraction=nice, factor=s)
                 odd = turning / len(w) * 8 % 1 != 0
                 if self.roughly(spec) and not (odd and self.fits):  # slow pairs can look as if they stood still
-                    self.add(spec, 3.0 + (b not in BASES) + odd)
+                    self.add(spec, 3.0 + (b not in BASES) + odd + (s not in (1.0, *FACTORS)))
 
     def line(self, turning: int | None = None, through_one: bool = False) -> tuple[float, float]:
         """(base, factor) of the geometric series nearest to the first `turning` measured frequencies.
@@ -276,7 +354,7 @@ class _Search:
         w, tolerance = reading.measured, reading.tolerance
         index = torch.arange(reading.pairs, dtype=torch.float64)
         use = reading.known & (index < last) & (w > 4 * tolerance) & ((index > 0) | (not through_one))
-        while int(use.sum()) >= (1 if through_one else 2):
+        while int(use.sum()) >= (1 if through_one else 2) and self.pay(2):
             weight = (w[use] / (tolerance[use] + FLOAT32 * w[use])).clamp(max=1e6)
             columns = [index[use]] if through_one else [index[use], torch.ones_like(index[use])]
             design = torch.stack(columns, 1) * weight[:, None]
@@ -292,7 +370,8 @@ class _Search:
                     use = use | (index == following)
                     w, tolerance = self._lift(w, tolerance, following, made)
                     continue
-            return math.exp(min(-slope * reading.pairs, 60.0)), math.exp(min(-start, 30.0))
+            # far from any base, but never so far that it is 0 or infinite
+            return math.exp(max(-60.0, min(-slope * reading.pairs, 60.0))), math.exp(max(-60.0, min(-start, 30.0)))
         return 1e4, 1.0
 
     def _lift(self, w: Tensor, tolerance: Tensor, pair: int, near: float) -> tuple[Tensor, Tensor]:
@@ -314,12 +393,20 @@ class _Search:
             listed.insert(0, self.expected.base)
         return list(dict.fromkeys([*listed, *_shorter(near)]))
 
+    def rarity(self, base: float) -> float:
+        """Rank of a plain spectrum: usual bases, then short ones, then those that nobody chooses."""
+        if base in BASES or (self.expected is not None and base == self.expected.base):
+            return 2.0
+        return 2.5 if base == float(f"{base:.3g}") else 4.0
+
     def factors(self, near: float, wide: float = 0.01) -> list[float]:
         """Factors worth a check."""
         listed = [s for s in FACTORS if abs(s / near - 1) < wide]
         if self.expected is not None and abs(self.expected.factor / near - 1) < wide and self.expected.factor > 1:
             listed.insert(0, self.expected.factor)
-        return list(dict.fromkeys(listed or _shorter(near)[:4]))
+        listed += [s for s in RATIOS if abs(s / near - 1) < min(wide, 1e-3)]
+        # of a few positions, a factor of many digits would explain a shifted position too
+        return list(dict.fromkeys([*listed, *_shorter(near)[: 7 if self.reading.scale is None else 4]]))
 
     def geometric(self) -> None:
         """A plain, linearly scaled or NTK spectrum, and the slips of exponents that look like one."""
@@ -328,7 +415,7 @@ class _Search:
             return
         for b in self.bases(self.line(through_one=True)[0]):
             spec = self.make(base=b)
-            if self.roughly(spec) and self.add(spec, 2.0 if b in BASES else 4.0):
+            if self.roughly(spec) and self.add(spec, self.rarity(b)):
                 self.readings_of(b)
                 return
         base, factor = self.line()
@@ -336,7 +423,7 @@ class _Search:
             for b, s in product(self.bases(base), self.factors(factor)):
                 spec = self.make(base=b, scaling="linear", factor=s)
                 if self.roughly(spec):
-                    self.add(spec, 3.0 if b in BASES and s in FACTORS else 5.0)
+                    self.add(spec, 3.0 + (b not in BASES) + (0 if s in FACTORS else 0.5 if s in RATIOS else 1))
             for by, name in ((1, "(2i + 1)/R instead of 2i/R"), (2, "2(i + 1)/R instead of 2i/R")):
                 for b in self.bases(base):
                     s = b ** (by / self.rotary)
@@ -349,19 +436,20 @@ class _Search:
         base, factor = self.line()
         plain = self.line(through_one=True)[0]
         for near, s in ((plain, 1.0), *((base, s) for s in self.factors(factor)[:2] if factor > 1.0005)):
+            if not self.pay_check(80):
+                return
 
             def off(value: float, s: float = s) -> float:
-                made = geometric(value, self.rotary) / s
-                return self.reading.check(made, self.reading.scale or 1.0, None)[0].square().mean().item()
+                return self.check(geometric(value, self.rotary) / s).max().item()
 
             low, high = near * 0.98, near * 1.02
-            for _ in range(60):
+            for _ in range(40):
                 left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
                 low, high = (low, right) if off(left) < off(right) else (left, high)
             for b in _shorter((low + high) / 2):
                 fields = {"scaling": "linear", "factor": s} if s > 1 else {}
                 spec = self.make(base=b, **fields)
-                if self.roughly(spec) and self.add(spec, 4.0 + (s > 1)):
+                if self.roughly(spec) and self.add(spec, self.rarity(b) + (s > 1) * (1 + (s not in FACTORS))):
                     break
 
     def readings_of(self, base: float) -> None:
@@ -380,38 +468,57 @@ class _Search:
             for b in BASES[:8]:
                 if abs(math.log(b) * share - math.log(base)) < 0.02:
                     slip = f"exponent over the head dim, of which {share:g} rotates, base {b:,.7g}"
-                    self.add(self.make(base=b**share), 3.6, slip=slip)
+                    self.add(self.make(base=b**share), self.slipped(b, share), slip=slip)
         for b in BASES[:8]:
             if abs(math.log(b) / 2 - math.log(base)) < 0.02:
                 self.add(self.make(base=math.sqrt(b)), 3.6, slip=f"exponent i/R instead of 2i/R, base {b:,.7g}")
 
-    def by_parts(self, betas: Iterable[tuple[float, float]], turns: Iterable[tuple[float, float]]) -> None:
+    def slipped(self, base: float, share: float) -> float:
+        """Rank of an exponent over the head dim: likely where that base and share are expected, else an odd thing."""
+        e = self.expected
+        meant = e is not None and e.base == base and abs(e.rotary_dim / e.d_head - share) < 1e-9 and share < 1
+        return 1.0 if meant else 3.6
+
+    def by_parts(
+        self, betas: Iterable[tuple[float, float]], turns: Iterable[tuple[float, float]], *, unusual: bool = False
+    ) -> None:
         """YaRN and Llama 3: the head of the spectrum tells the base, the tail the factor, the ramp the rest."""
         reading, known = self.reading, self.reading.known
         allowed = 3.0 * (reading.tolerance + FLOAT32 * reading.measured)[known]
         for base in self.head_bases():
             plain = geometric(base, self.rotary)
             factors = self.tail_factors(base)
-            near = dict.fromkeys(n for s in factors for n in self.ramp_length(base, s))
-            ramps = list(self.ramps(base, near, betas, turns)) if factors else []
-            if not ramps:
+            derived = [d for s in factors[:3] for d in self.derived(base, s, unusual)]
+            listed = () if unusual else self.ramps(base, betas, turns)
+            ramps = [*self.ramps_of(base, derived), *listed] if factors else []
+            if not ramps or not self.pay(len(ramps)):
                 continue
             # how much of the division each pair gets does not depend on the factor
             specs = [rope_frequencies(spec).inv_freq for spec, _ in ramps]
             share = 2 * (1 - torch.stack(specs) / plain)
             for s in factors:
+                if not self.pay(1 + len(ramps) * self.reading.pairs // (8 * CELLS)):
+                    return
                 made = plain * (1 - share * (1 - 1 / s))
                 close = ((made - reading.measured).abs()[:, known] <= allowed).all(-1)
                 for at in close.nonzero().flatten().tolist():
                     spec, rank = ramps[at]
                     spec = spec.replace(factor=s)
                     if self.roughly(spec):
-                        self.add(spec, rank + (s not in FACTORS))
+                        self.add(spec, rank + (0 if s in FACTORS else 0.5 if s in RATIOS else 1))
+
+    def ramps_of(
+        self, base: float, derived: Iterable[tuple[dict[str, Any], float]]
+    ) -> Iterator[tuple[RopeSpec, float]]:
+        """Specs of factor 2 with fields that the numbers told, and how unusual each is."""
+        for fields, extra in derived:
+            spec = self.make(base=base, factor=2.0, **fields)
+            if spec is not None:
+                yield spec, 4.0 + (base not in BASES) + extra
 
     def ramps(
-        self, base: float, near: Iterable[int], betas: Iterable[tuple[float, float]],
-        turns: Iterable[tuple[float, float]],
-    ) -> Iterator[tuple[RopeSpec, float]]:  # fmt: skip
+        self, base: float, betas: Iterable[tuple[float, float]], turns: Iterable[tuple[float, float]]
+    ) -> Iterator[tuple[RopeSpec, float]]:
         """Specs by parts of factor 2, and how unusual each is."""
         lengths, betas, turns = list(LENGTHS), list(betas), list(turns)
         if self.expected is not None:
@@ -421,7 +528,7 @@ class _Search:
             turns.insert(0, (self.expected.low_freq_factor, self.expected.high_freq_factor))
         common = {"base": base, "factor": 2.0}
         rank = 4.0 + (base not in BASES)
-        for length in dict.fromkeys([*lengths, *near]):
+        for length in dict.fromkeys(lengths):
             fields = common | {"original_max_position_embeddings": length}
             odd = rank + (length not in LENGTHS)
             for fast, slow in dict.fromkeys(betas):
@@ -447,7 +554,7 @@ class _Search:
             if bool(use.any()):
                 weight = (w[use] / tolerance[use].clamp(min=1e-12)) ** 2
                 slope = (weight * index[use] * w[use].log()).sum() / (weight * index[use].square()).sum()
-                fitted.append(math.exp(min(-slope.item() * self.reading.pairs, 60.0)))
+                fitted.append(math.exp(max(-60.0, min(-slope.item() * self.reading.pairs, 60.0))))
         listed = list(BASES) + [b for f in fitted for b in _shorter(f)]
         if self.expected is not None:
             listed.insert(0, self.expected.base)
@@ -478,28 +585,78 @@ class _Search:
             listed.insert(0, self.expected.factor)
         return listed[:14]
 
-    def ramp_length(self, base: float, s: float) -> list[int]:
-        """Original lengths from where the ramp of an untruncated YaRN (32/1) would start; none for a ragged ramp."""
-        w, tolerance = self.reading.measured, self.reading.tolerance
+    def derived(self, base: float, s: float, unusual: bool) -> Iterator[tuple[dict[str, Any], float]]:
+        """YaRN and Llama 3 specs from where the ramp lies, and how unusual each is: their fields but base and factor.
+
+        A ramp tells two numbers; of length and two turn counts the third is free. So the counts are taken as usual, or,
+        where those fail (unusual), a usual length gives them.
+        """
+        w, tolerance, known = self.reading.measured, self.reading.tolerance, self.reading.known
         plain = geometric(base, self.rotary)
         share = (1 - w / plain) / (1 - 1 / s)
-        inside = tolerance.isfinite() & (share > 0.05) & (share < 0.95)
-        if int(inside.sum()) < 2:
-            return []
-        index = torch.arange(len(w), dtype=torch.float64)
-        design = torch.stack([torch.ones(int(inside.sum()), dtype=torch.float64), index[inside]], 1)
-        start, slope = torch.linalg.lstsq(design, share[inside]).solution.tolist()
+        error = tolerance / plain / (1 - 1 / s)
+        inside = known & (share > 0.02) & (share < 0.98) & (error < 0.2)
+        if not bool(inside.any()):
+            return
+        at = inside.nonzero().flatten()
+        turns_list = dict.fromkeys([*TURNS, *self.expected_turns()])
+        sharpest = int(at[error[at].argmin()])
+        kept = 1 - share[sharpest].item()
+        for low, high in () if unusual else turns_list:
+            length = 2 * math.pi * (kept * (high - low) + low) / plain[sharpest].item()
+            for n, extra in _lengths(length):
+                yield (
+                    {"scaling": "llama3", "original_max_position_embeddings": n, "low_freq_factor": low,
+                     "high_freq_factor": high}, 0.1 + extra + ((low, high) != TURNS[0])
+                )  # fmt: skip
+        if len(at) < 2:
+            return
+        slope = (share[at[-1]] - share[at[0]]).item() / int(at[-1] - at[0])
         if slope <= 0:
-            return []
-        length = 2 * math.pi * 32 * base ** (2 * (-start / slope) / self.rotary)
-        if not 2 <= length <= 2**30:
-            return []
-        return [n for n in dict.fromkeys((round(length / 1024) * 1024, round(length))) if 2 <= n <= 2**30]
+            return
+        start = at[0].item() - share[at[0]].item() / slope
+        end = start + 1 / slope
+        step = 2 * math.log(base) / self.rotary  # of ln(turns) from pair to pair
+
+        def turns(index: float, length: float) -> float:
+            return length * math.exp(-step * index) / (2 * math.pi)
+
+        for n, extra in () if unusual else _lengths(2 * math.pi * 32 * math.exp(step * start)):
+            yield {"scaling": "yarn", "original_max_position_embeddings": n, "truncate": False}, 0.2 + extra
+        first, last = round(start), round(end)
+        # the lengths of which a truncated ramp with the usual betas lies from `first` to `last`
+        least, most = (2 * math.pi * b * math.exp(step * i) for b, i in ((32, first), (32, first + 1)))
+        least = max(least, 2 * math.pi * math.exp(step * (last - 1)))
+        most = min(most, 2 * math.pi * math.exp(step * last))
+        if least < most and not unusual:
+            for n, extra in _lengths((least + most) / 2):
+                yield {"scaling": "yarn", "original_max_position_embeddings": n}, extra
+        mine = [] if self.expected is None else [self.expected.original_max_position_embeddings]
+        for n in dict.fromkeys([*mine, *LENGTHS[:4]]) if unusual else ():
+            for truncate, (fast, slow) in (
+                (True, (_rounded_between(turns(first + 1, n), turns(first, n)),
+                        _rounded_between(turns(last, n), turns(last - 1, n)))),
+                (False, (_shortest(turns(start, n), 2e-4 * turns(start, n)),
+                         _shortest(turns(end, n), 2e-4 * turns(end, n)))),
+            ):  # fmt: skip
+                odd = sum(b != float(f"{b:.2g}") for b in (fast, slow))
+                yield (
+                    {"scaling": "yarn", "original_max_position_embeddings": n, "beta_fast": fast, "beta_slow": slow,
+                     "truncate": truncate}, 1.5 + odd + 0.5 * (not truncate)
+                )  # fmt: skip
+
+    def expected_turns(self) -> list[tuple[float, float]]:
+        """Llama 3's low and high of the expected spec."""
+        return [] if self.expected is None else [(self.expected.low_freq_factor, self.expected.high_freq_factor)]
 
     def divisors(self) -> None:
         """LongRoPE: any divisor of at least 1 for each pair; that always fits, so it comes last."""
         w, tolerance = self.reading.measured, self.reading.tolerance
-        if not bool(tolerance.isfinite().all()) or bool((w <= 0).any()):
+        if (
+            not bool(tolerance.isfinite().all())
+            or bool((w <= 0).any())
+            or not self.budget.pay(5 if self.reading.scale is None else 90 * (1 + self.reading.cells // CELLS))
+        ):
             return
         bases = [1e4, *BASES] if self.expected is None else [self.expected.base, 1e4, *BASES]
         for base in dict.fromkeys(bases):
@@ -507,15 +664,39 @@ class _Search:
             if bool((divisor > 0.99).all()) and bool((divisor < 1e6).all()) and divisor.max() > 1.01:
                 values = tuple(float(f"{max(v, 1.0):.9g}") for v in divisor.tolist())
                 spec = self.make(base=base, scaling="longrope", short_factor=values, factor=1.0)
-                self.add(spec, LAST)
+                self.add(spec, LAST, anything=True)
                 return
+
+    def suspects(self, known: Mapping[str, RopeSpec]) -> Iterator[tuple[int, ...]]:
+        """Pairs that may alone be wrong: where a known list differs in few, and where the spectrum has a kink."""
+        reading = self.reading
+        if reading.pairs < EIGHT or not bool(reading.known.all()) or bool((reading.measured <= 0).any()):
+            return
+        told: list[tuple[int, ...]] = []
+        likely = [c.misfits for c in self.found.values()]
+        for spec in known.values():
+            w = rope_frequencies(spec).inv_freq
+            if len(w) == reading.pairs and self.pay_check():
+                likely.append(self.check(w))
+        for misfits in likely:
+            off = (misfits > FITS).nonzero().flatten().tolist()
+            if 1 <= len(off) <= OUTLIERS:
+                told.append(tuple(off))
+        log, found = reading.measured.log(), []
+        for _ in range(OUTLIERS):
+            middle = torch.cat([(2 * log[1] - log[2])[None], (log[:-2] + log[2:]) / 2, (2 * log[-2] - log[-3])[None]])
+            at = int((log - middle).abs().argmax())
+            found.append(at)
+            log = torch.where(torch.arange(len(log)) == at, middle, log)
+            told.append(tuple(sorted(set(found))))
+        yield from dict.fromkeys(told)
 
     def sharpened(self) -> Tensor:
         """The measured frequencies, moved within their tolerance to where the numbers are met best, pair by pair."""
         reading = self.reading
         if reading.scale is None:
             return reading.measured
-        _, size, _ = self.with_scale(RopeSpec(**self.fields, scaling="longrope"))
+        size = self.with_scale(RopeSpec(**self.fields, scaling="longrope"))[1]
         low = (reading.measured - 2 * reading.tolerance).clamp(min=1e-300)
         high = reading.measured + 2 * reading.tolerance
         for _ in range(40):
@@ -532,6 +713,25 @@ class _Search:
             dict.fromkeys(specs), ("bfloat16", "float16"), ("all", "positions", "frequencies", "product")
         ):
             self.add(spec, 5.0 + (rounded == "all") * -0.5, damage=(name, rounded))
+
+
+def _lengths(near: float) -> list[tuple[int, float]]:
+    """Original lengths near one: known ones within a thousandth, whole thousands of bytes, the number itself."""
+    if not 2 <= near <= 2**30:
+        return []
+    listed = [(n, 0.0) for n in LENGTHS if abs(n / near - 1) < 1e-3]
+    made = [(n, e) for n, e in ((round(near / 1024) * 1024, 1.0), (round(near), 1.2)) if 2 <= n <= 2**30]
+    return list({n: (n, e) for n, e in reversed([*listed, *made])}.values())[::-1]
+
+
+def _rounded_between(low: float, high: float) -> float:
+    """The number of the fewest digits in (low, high]."""
+    for digits in range(1, 12):
+        unit = 10.0 ** (math.floor(math.log10(max(high, 1e-300))) + 1 - digits)
+        made = math.floor(high / unit * (1 + 1e-12)) * unit
+        if made > low:
+            return float(f"{made:.12g}")
+    return high
 
 
 def _shorter(value: float) -> list[float]:
@@ -564,36 +764,149 @@ def fingerprint_of(
 ) -> Fingerprint:
     """Like `fingerprint`, of numbers that were read."""
     kind = "inv_freq" if isinstance(data, InvFreq) else "cos_sin" if isinstance(data, Tables) else "rotated"
-    formats = formats_of(data)
+    formats, budget = formats_of(data), _Budget()
+    tried = []
     for number_format in formats:
-        found = _found(data, kind, number_format, expected, known or {})
+        found = _found(data, kind, number_format, expected, known or {}, budget)
+        tried.append((number_format, found))
         if any(c.fits for c, _ in found):
             break
     else:  # nothing fits: told for the likeliest format
-        number_format = formats[0]
-        found = _found(data, kind, number_format, expected, known or {}) if len(formats) > 1 else found
-    found.sort(key=lambda f: (not f[0].fits, f[0].rank + f[0].misfit / 2 if f[0].fits else f[0].misfit))
+        number_format, found = tried[0]
+    found.sort(key=lambda f: _order(f[0]))
     stored = number_format if kind == "inv_freq" and number_format != "float32" else ""
-    best = tuple(_told(c, stored, expected) for c in _without_neighbours([c for c, _ in found], expected)[:KEPT])
+    best, fitting, cost = _best(_without_neighbours(found, expected), expected)
+    told = tuple(_told(c, stored, expected) for c in best)
     reading = found[0][1]
     unknown = torch.full((best[0].spec.rotary_dim // 2,), torch.inf, dtype=torch.float64)
-    measured, tolerance = (unknown, unknown) if reading is None else (reading.measured, reading.tolerance)
-    verdict = _verdict(best, kind) + (_about_base(measured, tolerance) if best[0].fits else "")
-    return Fingerprint(kind, best, measured, tolerance, number_format, verdict)
+    measured, tolerance = unknown, unknown
+    if reading is not None:
+        times = best[0].times
+        measured, tolerance = (
+            reading.measured * times,
+            (reading.tolerance if reading.seen is None else reading.seen) * times,
+        )
+    about = _about_base(best[0], measured, tolerance, expected) if best[0].fits else ""
+    verdict = _verdict(told, fitting, budget.refused, kind) + about
+    return Fingerprint(
+        kind, told, measured, tolerance, number_format, verdict, fitting, budget.refused, budget.spent + cost
+    )
+
+
+def _order(candidate: Candidate) -> tuple[bool, bool, float]:
+    """What fits comes first, the simplest before the others; what would explain any numbers is last."""
+    c = candidate
+    return c.anything, not c.fits, c.rank + c.misfit / 2 if c.fits else c.misfit
+
+
+def _best(found: list[tuple[Candidate, Reading | None]], expected: RopeSpec | None) -> tuple[list[Candidate], int, int]:
+    """The candidates to show, how many fit, and checks spent: with ranges of length and base for the first ones.
+
+    One that lies within the range of lengths of a better one is the same candidate.
+    """
+    budget, fitting = _Budget(MOST_TELLING), 0
+    best: list[Candidate] = []
+    for candidate, reading in found:
+        spec = candidate.spec
+        if any(
+            c.lengths and c.lengths[0] <= spec.original_max_position_embeddings <= c.lengths[1]
+            and c.spec.replace(original_max_position_embeddings=spec.original_max_position_embeddings) == spec
+            and (c.faults, c.slip) == (candidate.faults, candidate.slip)
+            for c in best
+        ):  # fmt: skip
+            continue
+        fitting += candidate.fits
+        if len(best) == KEPT:
+            continue
+        if candidate.fits and reading is not None:
+            candidate = replace(
+                candidate, lengths=_lengths_of(candidate, reading, budget),
+                bases=_bases_of(candidate, reading, budget, expected),
+            )  # fmt: skip
+        best.append(candidate)
+    return best, fitting, budget.spent
+
+
+def _fits(candidate: Candidate, reading: Reading, budget: _Budget, **fields: Any) -> bool | None:
+    """Whether the candidate fits with other fields too; None where that cannot be looked at any more."""
+    if not budget.pay(2 + reading.cells // CELLS):
+        return None
+    try:
+        w = rope_frequencies(candidate.spec.replace(**fields)).inv_freq
+    except SpecError:
+        return False
+    damage = candidate.damage if reading.damage is None else None
+    misfit = reading.check(w, 1.0 if candidate.scale is None else candidate.scale, damage)[0].max().item()
+    return misfit <= max(FITS, candidate.misfit)
+
+
+def _lengths_of(candidate: Candidate, reading: Reading, budget: _Budget) -> tuple[int, int] | None:
+    """Shortest and longest original length that fits as well."""
+    spec = candidate.spec
+    if spec.scaling not in ("yarn", "ntk_by_parts", "llama3"):
+        return None
+    ends = []
+    for way in (-1, 1):
+        inside, step = 0, 1  # it fits at `inside` away from the length, and not at `step`
+        while ok := _fits(
+            candidate,
+            reading,
+            budget,
+            original_max_position_embeddings=spec.original_max_position_embeddings + way * step,
+        ):
+            inside, step = step, 2 * step
+        while ok is not None and step - inside > 1:
+            middle = (inside + step) // 2
+            ok = _fits(
+                candidate,
+                reading,
+                budget,
+                original_max_position_embeddings=spec.original_max_position_embeddings + way * middle,
+            )
+            inside, step = (middle, step) if ok else (inside, middle)
+        if ok is None:
+            return None
+        ends.append(spec.original_max_position_embeddings + way * inside)
+    return ends[0], ends[1]
+
+
+def _bases_of(
+    candidate: Candidate, reading: Reading, budget: _Budget, expected: RopeSpec | None
+) -> tuple[float, float] | None:
+    """Smallest and largest base that fits as well, for one that is not usual."""
+    base = candidate.spec.base
+    if candidate.slip or base in BASES or (expected is not None and base == expected.base):
+        return None
+    ends = []
+    for way in (-1, 1):
+        inside, step = 0.0, 1e-7  # of ln(base)
+        while (ok := _fits(candidate, reading, budget, base=base * math.exp(way * step))) and step < 8:
+            inside, step = step, 4 * step
+        for _ in range(5):
+            middle = (inside + step) / 2
+            ok = None if ok is None else _fits(candidate, reading, budget, base=base * math.exp(way * middle))
+            inside, step = (middle, step) if ok else (inside, middle)
+        if ok is None:
+            return None
+        ends.append(base * math.exp(way * inside))
+    return ends[0], ends[1]
 
 
 def _found(
-    data: Pasted, kind: str, number_format: str, expected: RopeSpec | None, known: Mapping[str, RopeSpec]
-) -> list[tuple[Candidate, Reading | None]]:
+    data: Pasted, kind: str, number_format: str, expected: RopeSpec | None, known: Mapping[str, RopeSpec],
+    budget: _Budget,
+) -> list[tuple[Candidate, Reading | None]]:  # fmt: skip
     """All candidates with the reading that they explain: right rotations first, faults only where none of them fits."""
     searches: list[_Search] = []
 
-    def search(found: Iterable[Reading]) -> bool:
+    def search(found: Iterable[Reading], **fault: Any) -> bool:
         """Whether one of these readings has a candidate that fits."""
-        made = [_Search(reading, expected) for reading in found]
-        for one in made:
+        made = []
+        for reading in found:
+            one = _Search(reading, expected, budget, **fault)
             one.run(known)
-        searches.extend(made)
+            made.append(one)
+        searches.extend(one for one in made if one.fits or not fault)
         return any(one.fits for one in made)
 
     dim = None if expected is None else expected.rotary_dim
@@ -606,7 +919,14 @@ def _found(
         for one in searches[: len(straight)] if not done else ():
             one.damaged()
             done = done or one.fits
-    for one in searches[: len(straight)] if not done else ():
+    if kind == "inv_freq":
+        for by, fault in _multiples(straight[0], done):
+            done = search([multiplied(straight[0], by, fault)], times=by) or done
+    plain = searches[: len(straight)]
+    for one in plain if not done else ():
+        for pairs in one.suspects(known):
+            done = done or search([without(one.reading, pairs)], outliers=pairs)
+    for one in plain if not done else ():
         one.divisors()
     found: list[tuple[Candidate, Reading | None]] = [(c, one.reading) for one in searches for c in one.found.values()]
     if isinstance(data, Rotated) and not any(c.fits for c, _ in found):
@@ -614,23 +934,63 @@ def _found(
     return found
 
 
-def _about_base(measured: Tensor, tolerance: Tensor) -> str:
-    """How well the digits tell the base, where they tell it badly."""
+def _multiples(reading: Reading, done: bool) -> Iterator[tuple[float, str]]:
+    """What every frequency may have been multiplied by, told by the first pair, which turns by 1 rad; in words."""
+    first, tolerance = reading.measured[0].item(), reading.tolerance[0].item()
+    if first <= 0 or reading.pairs < 3 or abs(first - 1) <= tolerance:
+        return
+    for by, words in MULTIPLES.items():
+        if abs(first - by) <= tolerance:
+            yield by, words
+            return
+    if not done and reading.pairs >= EIGHT:
+        by = _shortest(first, tolerance)
+        yield by, f"all multiplied by {by:.7g}"
+
+
+def _about_base(best: Candidate, measured: Tensor, tolerance: Tensor, expected: RopeSpec | None) -> str:
+    """How well the digits tell the base, where they tell it badly or it is not a usual one."""
     index = torch.arange(len(measured), dtype=torch.float64)
     use = tolerance.isfinite() & (measured > 0) & (index > 0)
     if len(measured) < 2:
         return " One pair turns by 1 rad under any base."
+    if best.bases is not None and _shown(best)[1]:
+        low, high = best.bases
+        digits = 2 + math.floor(math.log10(best.spec.base)) - math.floor(math.log10(high - low))
+        return f" These digits allow any base from {_grouped(low, digits)} to {_grouped(high, digits)}."
     if not bool(use.any()):
         return ""
     error = ((tolerance / measured)[use] * len(measured) / index[use]).min().item()
     return f" These digits tell the base to {100 * error:.2g}% only." if error > LOOSE else ""
 
 
-def _without_neighbours(found: list[Candidate], expected: RopeSpec | None) -> list[Candidate]:
+def _shown(candidate: Candidate) -> tuple[float, bool]:
+    """The base in as few digits as what the numbers allow, and whether they allow the next number of as many too."""
+    base = candidate.spec.base
+    if candidate.bases is None:
+        return base, False
+    low, high = candidate.bases
+    middle = (low + high) / 2
+    for digits in range(1, 8):
+        made = next((b for b in (base, middle) if low <= float(f"{b:.{digits}g}") <= high), None)
+        if made is not None:
+            unit = 10.0 ** (math.floor(math.log10(base)) + 1 - digits)
+            return float(f"{made:.{digits}g}"), high - low >= unit
+    return base, False
+
+
+def _grouped(value: float, digits: int) -> str:
+    """12,300 for 12,345 in 3 digits."""
+    return f"{float(f'{value:.{digits}g}'):,.13g}"
+
+
+def _without_neighbours(
+    found: list[tuple[Candidate, Reading | None]], expected: RopeSpec | None
+) -> list[tuple[Candidate, Reading | None]]:
     """Without the candidates that differ from a better one only by numbers that nobody chooses (base 9,999.98)."""
-    kept: list[Candidate] = []
+    kept: list[tuple[Candidate, Reading | None]] = []
     families: set[object] = set()
-    for candidate in found:
+    for candidate, reading in found:
         spec = candidate.spec
         family = (
             spec.scaling,
@@ -642,7 +1002,7 @@ def _without_neighbours(found: list[Candidate], expected: RopeSpec | None) -> li
             candidate.slip,
         )
         if family not in families or candidate.names or _usual(spec, expected):
-            kept.append(candidate)
+            kept.append((candidate, reading))
         families.add(family)
     return kept
 
@@ -693,8 +1053,9 @@ _LAYOUT_WORDS: dict[str | None, str] = {"half": "half-split", "interleaved": "in
 
 
 def describe(
-    spec: RopeSpec, layout: Layout | None, scale: float | None, faults: Iterable[str] = (), slip: str = ""
-) -> str:
+    spec: RopeSpec, layout: Layout | None, scale: float | None, faults: Iterable[str] = (), slip: str = "",
+    base: str = "", trained: str = "",
+) -> str:  # fmt: skip
     """half-split, YaRN factor 4, trained at 4,096, truncated, no attention factor, base 10,000."""
     if slip:
         return ", ".join([p for p in (_LAYOUT_WORDS[layout], "no scaling", slip, *faults) if p])
@@ -708,7 +1069,7 @@ def describe(
                         + (f", {s}" if spec.factor != 1 else ""),
     }[spec.scaling])  # fmt: skip
     if spec.scaling in ("yarn", "ntk_by_parts", "llama3"):
-        parts.append(f"trained at {spec.original_max_position_embeddings:,}")
+        parts.append(trained or f"trained at {spec.original_max_position_embeddings:,}")
     if spec.applies(spec.param("beta_fast")) and (spec.beta_fast, spec.beta_slow) != (32.0, 1.0):
         parts.append(f"betas {spec.beta_fast:g} and {spec.beta_slow:g}")
     if spec.scaling == "llama3" and (spec.low_freq_factor, spec.high_freq_factor) != (1.0, 4.0):
@@ -719,7 +1080,7 @@ def describe(
         )
     if scale is not None and spec.scaling in ("yarn", "longrope"):
         parts.append("no attention factor" if abs(scale - 1) < 1e-9 else f"attention factor {scale:.6g}")
-    parts.append(f"base {spec.base:,.7g}")
+    parts.append(base or f"base {_grouped(spec.base, 7)}")
     if spec.rotary_dim < spec.d_head:
         parts.append(f"{spec.rotary_dim} of {spec.d_head} features rotate")
     return ", ".join([p for p in parts if p] + list(faults))
@@ -728,7 +1089,13 @@ def describe(
 def _told(candidate: Candidate, stored: str, expected: RopeSpec | None) -> Candidate:
     """The candidate with its sentence, and where it leaves the expected spec."""
     faults = (*candidate.faults, *((f"stored in {stored}",) if stored else ()))
-    sentence = describe(candidate.spec, candidate.layout, candidate.scale, faults, candidate.slip)
+    value, about = _shown(candidate)
+    base = f"base {'about ' if about else ''}{_grouped(value, 7)}"
+    sentence = describe(
+        candidate.spec, candidate.layout, candidate.scale, faults, candidate.slip, base, _trained(candidate, expected)
+    )
+    if candidate.anything:
+        sentence = ", ".join(["a divisor for each pair, as any list allows (LongRoPE's form)", *faults])
     if candidate.names:
         more = f" and {len(candidate.names) - NAMED} more" if len(candidate.names) > NAMED else ""
         sentence += f" (as {', '.join(candidate.names[:NAMED])}{more})"
@@ -739,18 +1106,31 @@ def _told(candidate: Candidate, stored: str, expected: RopeSpec | None) -> Candi
     return replace(made, first_pair=pair, first_position=position)
 
 
+def _trained(candidate: Candidate, expected: RopeSpec | None) -> str:
+    """The original length, and the lengths that give the same numbers."""
+    n = candidate.spec.original_max_position_embeddings
+    if candidate.lengths is None or candidate.lengths[0] == candidate.lengths[1]:
+        return ""
+    low, high = candidate.lengths
+    if n in LENGTHS or (expected is not None and n == expected.original_max_position_embeddings):
+        return f"trained at {n:,} ({low:,} to {high:,} give the same numbers)"
+    return f"trained at {low:,} to {high:,}, which give the same numbers"
+
+
 def divergence(candidate: Candidate, expected: RopeSpec) -> tuple[int | None, float | None]:
     """The first pair that differs, and the first position at which a phase is off by OFF rad; None, None if none is.
 
     Another layout or direction is wrong from position 1 on; shifted positions and another scale at position 0.
     """
-    faults = [f for f in candidate.faults if " computed in " not in f]
+    told = len(candidate.outliers) + (candidate.times != 1)  # what the frequencies show
+    faults = [f for f in candidate.faults if " computed in " not in f][told:]
     scaled = candidate.scale is not None and abs(candidate.scale - attention_scales(expected).tables) > 1e-4
     if scaled or any(f.startswith("positions") for f in faults):
         return 0, 0.0
     if faults or (candidate.layout is not None and candidate.layout != expected.layout):
         return 0, 1.0
-    found = compare_pairs(expected, candidate.spec, phase=OFF, rtol=1e-6 if candidate.rank < LAST else 1e-3)
+    mine, other = rope_frequencies(expected).inv_freq, candidate.inv_freq
+    found = compare_frequencies(mine, other, phase=OFF, rtol=1e-3 if candidate.anything else 1e-6)
     pair = found.first_pair
     position = math.inf if pair is None else found.first_position.min().item()
     if candidate.damage is not None:
@@ -763,7 +1143,7 @@ def divergence(candidate: Candidate, expected: RopeSpec) -> tuple[int | None, fl
     return (None, None) if pair is None else (pair, position)
 
 
-def _verdict(candidates: tuple[Candidate, ...], kind: str) -> str:
+def _verdict(candidates: tuple[Candidate, ...], fitting: int, at_least: bool, kind: str) -> str:
     """What can be said of the ranking in one or two sentences."""
     if not candidates:
         return (
@@ -771,6 +1151,11 @@ def _verdict(candidates: tuple[Candidate, ...], kind: str) -> str:
             "and rotated belong together."
         )
     fits = [c for c in candidates if c.fits]
+    if not fits and any(c.anything for c in candidates):
+        return (
+            "No method that was tried explains these numbers; as with any list, a divisor for each pair can "
+            "(LongRoPE's form; the base cannot be told)."
+        )
     if not fits and candidates[0].misfit > FAR:
         return "Nothing that was tried comes near these numbers."
     if not fits:
@@ -779,12 +1164,17 @@ def _verdict(candidates: tuple[Candidate, ...], kind: str) -> str:
             f"{candidates[0].misfit:,.3g} times what the digits allow."
         )
     hidden = " An inv_freq shows neither the layout nor an attention factor." if kind == "inv_freq" else ""
-    if len(fits) == 1:
+    if fitting == 1:
         return f"One candidate fits, and the others that were tried do not.{hidden}"
-    differ = [p.name.replace("_", " ") for p in RopeSpec.params() if len({getattr(c.spec, p.name) for c in fits}) > 1]
+    differ = [
+        p.name.replace("_", " ") for p in RopeSpec.params()
+        if len({getattr(c.spec, p.name) for c in fits if c.spec.applies(p) and not c.slip}) > 1
+    ]  # fmt: skip
+    if len({c.slip for c in fits}) > 1:
+        differ.append("reading of the exponent")
     if len({c.faults for c in fits}) > 1:
         differ.append("faults")
-    return (
-        f"{len(fits)} candidates fit: these digits cannot tell them apart (they differ in {', '.join(differ)}). "
-        f"The simplest comes first.{hidden}"
-    )
+    apart = f" (they differ in {', '.join(differ)})" if differ else ""
+    count = f"{'At least ' if at_least else ''}{fitting:,} candidates fit"
+    shown = f", the simplest {len(fits)} are shown" if fitting > len(fits) else ""
+    return f"{count}{shown}: these digits cannot tell them apart{apart}. The simplest comes first.{hidden}"

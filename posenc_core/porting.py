@@ -63,8 +63,20 @@ def permute_weights(weight: Tensor, n_heads: int, rotary_dim: int, to: Layout, s
     return weight.unflatten(0, (n_heads, -1))[:, index].flatten(0, 1)
 
 
+def permute_norm(weight: Tensor, d_head: int, rotary_dim: int, to: Layout, start: int = 0) -> Tensor:
+    """The weight or bias of a norm of q or k before the rotation, from the other layout into `to`.
+
+    Shape [D] (one for all heads: Qwen3, Gemma 3), [H·D] (over all heads: OLMo 2) or [H, D] (one a head). The features
+    that the norm scales move with the rows of the projection, so its entries do too. ValueError for another size.
+    """
+    if weight.dim() < 1 or weight.shape[-1] == 0 or weight.shape[-1] % d_head:
+        raise ValueError(f"norm of shape {tuple(weight.shape)} is no norm of heads of {d_head} features")
+    index = layout_permutation(d_head, rotary_dim, to, start)
+    return weight.unflatten(-1, (-1, d_head))[..., index].flatten(-2)
+
+
 def permutation_code(n_heads: int, n_kv_heads: int, d_head: int, rotary_dim: int, to: Layout, start: int = 0) -> str:
-    """PyTorch code that permutes q and k projections of these sizes into `to`; it needs torch only."""
+    """PyTorch code that permutes q and k projections of these sizes, and their norms, into `to`; needs torch only."""
     shape = "(-1, 2)" if to == "half" else "(2, -1)"
     other = "interleaved" if to == "half" else "half-split"
     goal = "half-split" if to == "half" else "interleaved"
@@ -85,13 +97,23 @@ def permute(weight, n_heads):
     return weight.unflatten(0, (n_heads, D_HEAD))[:, index].flatten(0, 1)
 
 
-def convert(state_dict, q="q_proj", k="k_proj"):
-    """A copy with every q and k projection permuted; v and o stay."""
-    heads = {{q: N_HEADS, k: N_KV_HEADS}}
-    return {{
-        name: next((permute(w, n) for part, n in heads.items() if part in name.split(".")), w)
-        for name, w in state_dict.items()
-    }}
+def permute_norm(weight):
+    """A norm of q or k before the rotation: [D_HEAD], [n_heads * D_HEAD] or [n_heads, D_HEAD]."""
+    return weight.unflatten(-1, (-1, D_HEAD))[..., index].flatten(-2)
+
+
+def convert(state_dict, q="q_proj", k="k_proj", norms=("q_norm", "k_norm")):
+    """A copy with every q and k projection, and every norm of q and k, permuted; v and o stay."""
+    made = dict(state_dict)
+    for name, w in state_dict.items():
+        parts = name.split(".")
+        if q in parts:
+            made[name] = permute(w, N_HEADS)
+        elif k in parts:
+            made[name] = permute(w, N_KV_HEADS)
+        elif any(norm in parts for norm in norms):
+            made[name] = permute_norm(w)
+    return made
 
 
 back = index.argsort()  # the way back: weight.unflatten(0, (n_heads, D_HEAD))[:, back].flatten(0, 1)
@@ -118,12 +140,14 @@ def other_layout(layout: Layout) -> Layout:
 
 def prove_layout(
     spec: RopeSpec, n_heads: int, n_kv_heads: int, *, d_in: int = 32, length: int = 12, seed: int = 0,
-    unrotated: int = 0,
+    unrotated: int = 0, norm: bool = False,
 ) -> Proof:  # fmt: skip
     """Run random weights with biases in the spec's layout, and in the other one with and without permuted rows.
 
     Grouped-query attention with n_heads query and n_kv_heads key heads. unrotated > 0: DeepSeek's MLA, whose heads have
     that many features without position before the rotated ones, and one rotated key for all heads (arXiv:2405.04434).
+    norm: q and k pass an RMSNorm with random weights over the head before the rotation (Qwen3, Gemma 3); `unpermuted`
+    then has permuted rows and the norms as they were.
     """
     total = unrotated + spec.d_head
     generator = torch.Generator().manual_seed(seed)
@@ -137,22 +161,26 @@ def prove_layout(
     if unrotated:  # the rotated part of the key is one for all heads
         parts, bias = w_k.unflatten(0, (n_kv_heads, total)), b_k.unflatten(0, (n_kv_heads, total))
         parts[:, unrotated:], bias[:, unrotated:] = parts[:1, unrotated:].clone(), bias[:1, unrotated:].clone()
+    norms = 1 + 0.5 * random(2, total) if norm else None
 
-    def scores(layout: Layout, w_q: Tensor, b_q: Tensor, w_k: Tensor, b_k: Tensor) -> Tensor:
+    def scores(layout: Layout, weights: list[Tensor], norms: Tensor | None) -> Tensor:
+        w_q, b_q, w_k, b_k = weights
         encoding = spec.replace(layout=layout).build()
         q = (x @ w_q.T + b_q).unflatten(-1, (n_heads, total)).transpose(0, 1)[None]
         k = (x @ w_k.T + b_k).unflatten(-1, (n_kv_heads, total)).transpose(0, 1)[None]
+        if norms is not None:
+            q, k = (torch.nn.functional.rms_norm(v, (total,), w) for v, w in zip((q, k), norms, strict=True))
         k = k.repeat_interleave(n_heads // n_kv_heads, dim=1)
         rotated = attention_scores(q[..., unrotated:], k[..., unrotated:], encoding, positions, positions)
         plain = q[..., :unrotated] @ k[..., :unrotated].transpose(-1, -2)
         return ((rotated * spec.d_head**0.5 + plain) / total**0.5)[0]
 
     to = other_layout(spec.layout)
-    moved = [
-        permute_weights(w, n, spec.rotary_dim, to, unrotated)
-        for w, n in ((w_q, n_heads), (b_q, n_heads), (w_k, n_kv_heads), (b_k, n_kv_heads))
-    ]
-    here, there, wrong = scores(spec.layout, w_q, b_q, w_k, b_k), scores(to, *moved), scores(to, w_q, b_q, w_k, b_k)
+    weights, heads = [w_q, b_q, w_k, b_k], (n_heads, n_heads, n_kv_heads, n_kv_heads)
+    moved = [permute_weights(w, n, spec.rotary_dim, to, unrotated) for w, n in zip(weights, heads, strict=True)]
+    turned = None if norms is None else permute_norm(norms, total, spec.rotary_dim, to, unrotated)
+    here, there = scores(spec.layout, weights, norms), scores(to, moved, turned)
+    wrong = scores(to, weights if norms is None else moved, norms)
     return Proof(here, (there - here).abs().max().item(), (wrong - here).abs().max().item(), here.std().item())
 
 
@@ -445,6 +473,11 @@ def compare_pairs(
 ) -> PairDifference:
     """Pair by pair, by index; a side with fewer pairs does not turn the others. rtol: what counts as equal."""
     a, b = (rope_frequencies(s, seq_len).inv_freq for s in (model, port))
+    return compare_frequencies(a, b, phase=phase, rtol=rtol)
+
+
+def compare_frequencies(a: Tensor, b: Tensor, *, phase: float = 0.1, rtol: float = 1e-6) -> PairDifference:
+    """The same for frequencies of model and port, radians a position."""
     pairs = max(len(a), len(b))
     a, b = (torch.nn.functional.pad(w, (0, pairs - len(w))) for w in (a, b))
     ratio = torch.where((a == 0) & (b == 0), 1.0, b / a)

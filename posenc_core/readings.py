@@ -22,6 +22,7 @@ from posenc_core.schemes.rope import MAX_PAIRS
 FRACTIONS = (0.25, 0.5, 0.4, 0.75, 0.125)  # shares of a head that models rotate
 LAYOUTS: tuple[Layout, ...] = ("half", "interleaved")
 MOST_READINGS = 8  # of one rotated vector: numbers that hardly turn could be read in hundreds of ways
+MOST_ROWS = 256  # rows that frequencies are read from; all are compared
 FLOAT32 = 1e-6  # relative error of an inv_freq computed in float32
 CERTAIN = 2.5  # radians; the slow pairs up to here have not turned round
 NEARLY = 2e-3  # relative
@@ -79,7 +80,8 @@ class Reading:
     far they may be off, infinite where turns cannot be counted. check(inv_freq, scale, damage): the misfit of each
     pair, up to 1 where digits and format explain it, and the largest difference itself. scale multiplies cos and sin,
     None where the numbers do not show it. damage: what a number format did, in this reading. phases, error, position:
-    of the only row, if there is only one.
+    of the only row, if there is only one. cells: numbers that a check looks at. seen: the
+    tolerance before pairs were hidden, None where none are.
     """
 
     layout: Layout | None
@@ -96,6 +98,8 @@ class Reading:
     phases: Tensor | None = None
     error: Tensor | None = None
     position: float = 0.0
+    cells: int = 0
+    seen: Tensor | None = None
 
     @property
     def known(self) -> Tensor:
@@ -150,6 +154,31 @@ def with_rounded_frequencies(reading: Reading) -> Reading | None:
     return replace(reading, check=check, tolerance=wider, damage=(name, "frequencies"))
 
 
+def multiplied(reading: Reading, by: float, fault: str) -> Reading:
+    """The reading for a program that multiplied every frequency; measured and check are those before that."""
+
+    def check(inv_freq: Tensor, size: float, damage: Damage) -> tuple[Tensor, Tensor]:
+        return reading.check(inv_freq * by, size, damage)
+
+    return replace(
+        reading, measured=reading.measured / by, tolerance=reading.tolerance / by, check=check,
+        faults=(*reading.faults, fault), phases=None,
+    )  # fmt: skip
+
+
+def without(reading: Reading, pairs: tuple[int, ...]) -> Reading:
+    """The reading as if nothing were known of these pairs."""
+    hidden = torch.zeros(reading.pairs, dtype=torch.bool)
+    hidden[list(pairs)] = True
+
+    def check(inv_freq: Tensor, size: float, damage: Damage) -> tuple[Tensor, Tensor]:
+        misfit, residual = reading.check(inv_freq, size, damage)
+        return misfit.masked_fill(hidden, 0.0), residual.masked_fill(hidden, 0.0)
+
+    return replace(reading, tolerance=reading.tolerance.masked_fill(hidden, torch.inf), check=check,
+                   seen=reading.tolerance)  # fmt: skip
+
+
 def _faults(direction: int, offset: int, positions: Tensor) -> tuple[str, ...]:
     """What is wrong in a reading, in words."""
     made = []
@@ -178,7 +207,7 @@ def _of_inv_freq(data: InvFreq, number_format: str) -> Reading:
         difference = (values - inv_freq).abs()
         return difference / tolerance, difference / torch.maximum(values, inv_freq).clamp(min=1e-300)
 
-    return Reading(None, None, values, tolerance, check)
+    return Reading(None, None, values, tolerance, check, cells=len(values))
 
 
 def _phase_slack(phase: Tensor) -> Tensor:
@@ -233,7 +262,10 @@ def _of_tables(data: Tables, number_format: str, offset: int) -> Iterator[Readin
         measured, tolerance = _frequencies_of(*_with_step(turned, error, positions))
         check = _table_check(cos, sin, positions, number_format, direction)
         faults = _faults(direction, offset, data.positions)
-        yield Reading(layout, None, measured, tolerance, check, scale, scale_tolerance, direction, offset, faults)
+        cells = sum(b.values.numel() for b in (cos, sin) if b is not None)
+        yield Reading(
+            layout, None, measured, tolerance, check, scale, scale_tolerance, direction, offset, faults, cells=cells
+        )
 
 
 def _table_check(cos: Block | None, sin: Block | None, positions: Tensor, number_format: str, direction: int) -> Check:
@@ -322,6 +354,11 @@ def _frequencies_of(branches: list[Tensor], error: Tensor, positions: Tensor) ->
     pairs = branches[0].shape[1]
     measured, tolerance = torch.zeros(pairs, dtype=torch.float64), torch.full((pairs,), torch.inf, dtype=torch.float64)
     order = [i for i in torch.argsort(positions).tolist() if positions[i] > 0]
+    if (
+        len(order) > MOST_ROWS
+    ):  # the first ones, and the rest in equal steps up to the last: what is left out is checked
+        rest = torch.linspace(MOST_ROWS // 2, len(order) - 1, MOST_ROWS // 2).round().int().tolist()
+        order = order[: MOST_ROWS // 2] + [order[i] for i in rest]
     for rank, row in enumerate(order):
         p = positions[row].item()
         rows = [b[row] for b in branches]
@@ -402,7 +439,7 @@ def _of_pairs(
         check = _pair_check(first, second, error_x, error_y, positions, direction)
         made = Reading(
             layout, x.shape[1], measured, tolerance, check, scale, scale_tolerance, direction, offset,
-            _faults(direction, offset, data.positions),
+            _faults(direction, offset, data.positions), cells=2 * first.numel(),
         )  # fmt: skip
         single = len(x) == 1
         yield replace(made, phases=turned[0], error=error[0], position=positions[0].item()) if single else made

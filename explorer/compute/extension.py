@@ -18,7 +18,7 @@ from explorer.jobs import Job, session_jobs
 from posenc_core import Spec, analysis, cosine_sums, extension
 from posenc_core.cosine_sums import BaseBound
 from posenc_core.extension import FACTORS, LONGEST, MAX_FACTOR, Angles, ToyLoss, ToyRun
-from posenc_core.frequencies import PairReport, attention_scales, pair_report, rope_frequencies
+from posenc_core.frequencies import Action, AttentionScales, PairReport, attention_scales, pair_report, rope_frequencies
 from posenc_core.recommend import Candidate, Numbers
 from posenc_core.schemes.hybrid import HybridSpec
 from posenc_core.schemes.rope import RopeSpec
@@ -60,6 +60,19 @@ class Setting:
         """Target over trained."""
         return self.target / self.trained
 
+    def arcs_of(self, method: str) -> RopeSpec:
+        """The model whose trained arcs a method is measured against: the one that is extended.
+
+        A second scheme that rotates other pairs cannot be: it has arcs of its own.
+        """
+        spec = self.methods[method]
+        alike = (spec.rotary_dim, spec.rotated_pairs) == (self.base.rotary_dim, self.base.rotated_pairs)
+        return self.base if method != SECOND or alike else spec
+
+    def other_base(self, method: str) -> bool:
+        """Whether a method is measured against arcs of another base than its own."""
+        return bool(self.methods[method].base != self.arcs_of(method).base)
+
 
 def rope_of(spec: Spec) -> RopeSpec | None:
     """The rotation that a spec holds: itself, or a hybrid's first rope layer."""
@@ -85,9 +98,14 @@ def setting(specs: Sequence[Spec], trained: int, target: int) -> Setting:
 
 
 @st.cache_resource(max_entries=256, show_spinner=False, hash_funcs=HASHES)
-def angles(spec: RopeSpec, trained: int, target: int) -> Angles:
-    """Arcs and first positions out of distribution."""
-    return extension.angles(spec, trained, target)
+def angles(spec: RopeSpec, trained: int, target: int, model: RopeSpec | None = None) -> Angles:
+    """Arcs and first positions out of distribution; the arcs of `model`, if given."""
+    return extension.angles(spec, trained, target, model)
+
+
+def arcs(made: Setting, method: str) -> Angles:
+    """Those of a method of the page."""
+    return angles(made.methods[method], made.trained, made.target, made.arcs_of(method))
 
 
 class Beyond(NamedTuple):
@@ -98,10 +116,10 @@ class Beyond(NamedTuple):
 
 
 @st.cache_resource(max_entries=48, show_spinner=False, hash_funcs=HASHES)
-def beyond(spec: RopeSpec, trained: int, target: int, columns: int = COLUMNS) -> Beyond:
+def beyond(spec: RopeSpec, trained: int, target: int, columns: int = COLUMNS, model: RopeSpec | None = None) -> Beyond:
     """The map of angles that were never seen; at most MAX_CELLS cells."""
     columns = min(columns, MAX_CELLS // max(1, spec.rotary_dim // 2))
-    doublings, step = extension.beyond(spec, trained, target, columns)
+    doublings, step = extension.beyond(spec, trained, target, columns, model)
     return Beyond(frozen(doublings), step)
 
 
@@ -111,6 +129,14 @@ def report(spec: RopeSpec, length: int) -> PairReport:
     return pair_report(spec, length)
 
 
+def actions(made: Setting, method: str) -> tuple[Action, ...]:
+    """What a method does to each pair of the model: another base divides all but the first."""
+    if not made.other_base(method):
+        return report(made.methods[method], made.target).action
+    ratio = arcs(made, method).ratio.tolist()
+    return tuple("zero" if not r > 0 else "kept" if abs(r - 1) < 1e-9 else "divided" for r in ratio)
+
+
 @st.cache_resource(max_entries=256, show_spinner=False, hash_funcs=HASHES)
 def inv_freq(spec: RopeSpec, length: int) -> Array:
     """Radians a position in a sequence of `length`."""
@@ -118,15 +144,19 @@ def inv_freq(spec: RopeSpec, length: int) -> Array:
 
 
 @st.cache_resource(max_entries=256, show_spinner=False, hash_funcs=HASHES)
-def resolution(spec: RopeSpec, target: int) -> float:
+def resolution(spec: RopeSpec, target: int, model: RopeSpec | None = None) -> float:
     """Distance of neighbours beside training."""
-    return extension.resolution(spec, target)
+    return extension.resolution(spec, target, model)
 
 
-def attention_factor(spec: RopeSpec) -> float:
-    """What the method's scores are multiplied by where everything rotates, as its square root."""
-    scales = attention_scales(spec)
-    return float(scales.tables * scales.scores**0.5)
+def scales(spec: RopeSpec) -> AttentionScales:
+    """What multiplies cos and sin, and what multiplies all scores besides."""
+    return attention_scales(spec)
+
+
+def score_factor(spec: RopeSpec) -> float:
+    """What the scores of rotating features are multiplied by."""
+    return scales(spec).tables ** 2 * scales(spec).scores
 
 
 # ------------------------------------------------------------------ variants
@@ -144,11 +174,12 @@ def own_score(spec: RopeSpec, target: int) -> tuple[Array, Array]:
 
 class Decay(NamedTuple):
     """Against distance: the middles of blocks of distances, the mean of Σcos/pairs in each, and of RoFormer's factor,
-    scaled to 1 at distance 0, over BOUND_DRAWS distances in each."""
+    scaled to 1 at distance 0, over BOUND_DRAWS distances in each. at_target: that factor at the target itself."""
 
     distances: Array
     means: Array
     bound: Array
+    at_target: float
 
 
 @st.cache_resource(max_entries=128, show_spinner=False, hash_funcs=HASHES)
@@ -162,8 +193,9 @@ def decay(spec: RopeSpec, target: int) -> Decay:
     along = torch.linspace(0, 1, BOUND_DRAWS, dtype=torch.float64)
     inside = edges[:-1, None] + ((edges[1:] - edges[:-1] - 1)[:, None] * along).round()
     bound = analysis.roformer_bound(frequencies, inside.flatten()).view(inside.shape).mean(-1)
-    bound = bound / analysis.roformer_bound(frequencies, torch.zeros(1))
-    return Decay(frozen(middle), frozen(cosine_sums.block_means(frequencies, edges)), frozen(bound))
+    ends = analysis.roformer_bound(frequencies, torch.tensor([0, target]))
+    means = cosine_sums.block_means(frequencies, edges)
+    return Decay(frozen(middle), frozen(means), frozen(bound / ends[0]), float(ends[1] / ends[0]))
 
 
 class Range(NamedTuple):
@@ -186,7 +218,7 @@ def envelope(spec: RopeSpec, target: int) -> Range:
 
 
 class Negative(NamedTuple):
-    """The first distance with Σcos < 0, None if there is none below `searched`."""
+    """The first distance with a sum below zero, None if there is none below `searched`."""
 
     distance: int | None
     searched: int
@@ -194,10 +226,22 @@ class Negative(NamedTuple):
 
 @st.cache_resource(max_entries=128, show_spinner=False, hash_funcs=HASHES)
 def negative(spec: RopeSpec, target: int) -> Negative:
-    """Exact, as far as WORK allows."""
+    """Of Σcos over the rotating pairs: exact, as far as WORK allows."""
     frequencies = rope_frequencies(spec, target).inv_freq
     searched = min(target, WORK // len(frequencies))
     return Negative(cosine_sums.first_negative(frequencies, searched), searched)
+
+
+@st.cache_resource(max_entries=128, show_spinner=False, hash_funcs=HASHES)
+def score_negative(spec: RopeSpec, target: int) -> Negative:
+    """Of the score of a vector of ones with itself, and so of the mean score of random vectors with themselves: Σcos
+    over the rotating pairs, and one half for every feature that does not rotate."""
+    turning, still = negative(spec, target), spec.d_head - spec.rotary_dim
+    if turning.distance is None or not still:
+        return turning
+    plus = still / 2 / scales(spec).tables ** 2
+    found = cosine_sums.first_negative(rope_frequencies(spec, target).inv_freq, turning.searched, plus)
+    return Negative(found, turning.searched)
 
 
 class Reaches(NamedTuple):
@@ -209,7 +253,7 @@ class Reaches(NamedTuple):
     recorded: bool
 
     def bound(self, length: int) -> BaseBound | None:
-        """The smallest base for a length; None past the limit."""
+        """The smallest base tried that fits a length; None past the limit."""
         return cosine_sums.base_bound(self.bases, self.reached, length) if length <= self.limit else None
 
 
@@ -378,28 +422,32 @@ def numbers(made: Setting, measured: Toy | None) -> Numbers:
     candidates = []
     for name in made.derived:
         spec = made.methods[name]
-        found, first = angles(spec, made.trained, made.target), negative(spec, made.target)
+        found, first = arcs(made, name), score_negative(spec, made.target)
         bad = found.bad(made.target)
         loss = None if measured is None or measured.run.of(name, factor) is None else measured.run.past(name, factor)
         candidates.append(
             Candidate(
                 name, int(bad.sum()), int(found.first_bad.min()) if bool(bad.any()) else None,
                 resolution(spec, made.target), report(spec, made.target).count("kept"), first.distance, first.searched,
-                loss,
+                loss, extension.stretch(spec, made.target),
             )
         )  # fmt: skip
-    plain = angles(made.methods["none"], made.trained, made.target)
+    plain = arcs(made, "none")
     bound = None if made.base.scaling == "proportional" else reaches(made.base.rotary_dim).bound(made.target)
     inside = (
         None if measured is None or measured.run.of("none", factor) is None else measured.run.inside("none", factor)
     )
     return Numbers(
-        made.trained, made.target, int((plain.seen > 0).sum()), int(plain.full.sum()), made.base.base, bound,
+        made.trained, made.target, int((plain.seen > 0).sum()), int(plain.full.sum()),
+        made.base.d_head - made.base.rotary_dim, made.base.base, fits(made.base, made.target), bound,
         tuple(candidates), factor, inside,
     )  # fmt: skip
 
 
-@st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
-def fits(spec: RopeSpec, length: int) -> bool:
-    """Whether the model's own base keeps Σcos ≥ 0 for all distances below `length`."""
-    return negative(extension.unscaled(spec), length).distance is None
+def fits(spec: RopeSpec, length: int) -> bool | None:
+    """Whether the model's own base, unscaled, keeps the score of a vector of ones with itself from falling below zero
+    at all distances below `length`: the criterion of Men et al. 2024. None where not all could be searched."""
+    found = score_negative(extension.unscaled(spec), length)
+    if found.distance is None and found.searched < length:
+        return None
+    return found.distance is None

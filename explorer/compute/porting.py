@@ -29,6 +29,12 @@ def proof(spec: RopeSpec, kv_heads: int, queries_per_key: int) -> porting.Proof:
 
 
 @st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
+def norm_proof(spec: RopeSpec) -> porting.Proof:
+    """The same with learned norms of q and k: all permuted, and the norms left as they were."""
+    return porting.prove_layout(spec, HEADS, HEADS, norm=True)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
 def mla_proof(spec: RopeSpec) -> porting.Proof:
     """The same for DeepSeek's attention: one rotated key for all heads, behind features without position."""
     return porting.prove_layout(spec, MLA_HEADS, MLA_HEADS, unrotated=MLA_UNROTATED)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from explorer.charts import curves
 from explorer.charts import extension as charts
+from explorer.charts.curves import NOTE_COLOUR
 from explorer.charts.heatmap import Axis, Guide, Heatmap
 from explorer.charts.palette import (
     BLACK,
@@ -30,9 +31,10 @@ from explorer.facts import Fact
 from explorer.pictures.common import Lines, spread
 from explorer.text import SCHEME_TEXT, Try
 from posenc_core import Spec
-from posenc_core.extension import MAX_FACTOR, random_score_rms
+from posenc_core.cosine_sums import DENSITY
+from posenc_core.extension import LONGEST, MAX_FACTOR, random_score_rms, stretch
 from posenc_core.recommend import Numbers, Recommendation
-from posenc_core.schemes.rope import RopeSpec
+from posenc_core.schemes.rope import KNOWS_ORIGINAL, RopeSpec
 
 COLOURS: dict[str, str] = {
     "none": BLACK, "linear": VERMILLION, "ntk": ORANGE, "ntk_by_parts": GREEN, "dynamic": PURPLE, "yarn": BLUE,
@@ -41,7 +43,8 @@ COLOURS: dict[str, str] = {
 AS_IS = (CHOSEN, SECOND)  # not derived from the lengths: drawn dashed
 DIALS = 12
 PARTS = {"for": "For it", "others": "Against the others", "against": "Against it", "open": "To keep in mind"}
-SEEN = "seen in training"
+SEEN, SEEN_SECOND = "seen in training", "seen by the second"
+CRITERION = "Men et al. 2024"
 DOUBLINGS = 4.0  # that take the strongest colour, at least
 SAME = 1e-9  # relative: two implementations that agree
 
@@ -53,7 +56,41 @@ def name_of(made: Setting, method: str) -> str:
     """A method as the pictures call it."""
     if method == CHOSEN:
         return f"as chosen ({made.methods[CHOSEN].scaling})"
-    return f"compared with ({made.methods[SECOND].scaling})" if method == SECOND else method
+    if method != SECOND:
+        return method
+    second = made.methods[SECOND]
+    base = f"base {exact(second.base)}" if second.base != made.base.base else ""
+    scaling = "" if base and second.scaling == "none" else second.scaling
+    return f"second ({', '.join(filter(None, (scaling, base)))})"
+
+
+def exact(value: float) -> str:
+    """A base as it was given: 1.001, 1,942,040."""
+    return f"{value:,.13g}"
+
+
+def against(made: Setting, method: str) -> str:
+    """Whose trained arcs a second scheme is measured against; nothing for the model's own."""
+    if method != SECOND:
+        return ""
+    if made.arcs_of(method) is not made.base:
+        return (
+            f" It rotates {made.methods[method].rotated_pairs} pairs where the model rotates "
+            f"{made.base.rotated_pairs}, so it is measured against arcs of its own over the same trained length."
+        )
+    return f" It is measured against the trained arcs of the model, base {exact(made.base.base)}."
+
+
+def dynamic_note(made: Setting, method: str) -> str:
+    """By how much dynamic NTK stretches at the target, where that is not its factor; else nothing."""
+    spec = made.methods[method]
+    found = stretch(spec, made.target)
+    if spec.scaling != "dynamic" or abs(found / spec.factor - 1) < SAME:
+        return ""
+    return (
+        f" With factor {spec.factor:g} dynamic NTK stretches by {found:,.6g} at {made.target:,} positions, s·L/L₀ - "
+        "(s - 1); YaRN's section 3.3 has this formula at factor 1."
+    )
 
 
 def groups(made: Setting) -> list[tuple[str, str, list[str]]]:
@@ -81,7 +118,7 @@ def notes(chosen: Sequence[Spec], made: Setting, asked: tuple[int, int]) -> list
         name = SCHEME_TEXT[chosen[0].scheme].name
         out.append(
             f"{name} has no rotation to stretch, and extension stretches rotations: what follows is about RoPE with "
-            f"base {made.base.base:,.6g} and {made.base.d_head} features a head."
+            f"base {exact(made.base.base)} and {made.base.d_head} features a head."
         )
     elif chosen[0].scheme == "hybrid":
         out.append("Of the layers, the first one with a rotation is extended here.")
@@ -97,37 +134,52 @@ def notes(chosen: Sequence[Spec], made: Setting, asked: tuple[int, int]) -> list
     return out
 
 
+def other_length(made: Setting, method: str) -> tuple[str, list[Try]] | None:
+    """Where the sidebar's own scaling was made for another trained length than the page's; None if it was not."""
+    own = made.base.original_max_position_embeddings
+    if made.base.scaling not in KNOWS_ORIGINAL or own == made.trained:
+        return None
+    said = (
+        f"The model on the left has original_max_position_embeddings = {own:,}; this page takes {made.trained:,} "
+        "trained positions."
+    )
+    changes = keep(made) | {"trained_length": str(own), "method": method}
+    return said, [Try(f"{own:,} trained positions", changes)] if own <= LONGEST else []
+
+
 # ------------------------------------------------------------------ key numbers
 
 
 def key_numbers(made: Setting, method: str) -> list[Fact]:
     """Five numbers about the method shown."""
     spec, name = made.methods[method], name_of(made, method)
-    found = compute.angles(spec, made.trained, made.target)
+    found, scales = compute.arcs(made, method), compute.scales(spec)
     bad = int(found.bad(made.target).sum())
     first = float(found.first_bad.min())
     return [
         ("new angles", f"{bad} of {len(found.full)} pairs",
-         f"pairs that meet an angle past their trained arc before {made.target:,}, with {name}"),
+         f"pairs that meet an angle past their trained arc before {made.target:,}, with {name}."
+         f"{against(made, method)}"),
         ("first new angle", f"{first:,.0f}" if first < made.target else "never",
          "the first position at which a pair does"),
-        ("neighbours", f"{compute.resolution(spec, made.target):.3f}",
+        ("neighbours", f"{compute.resolution(spec, made.target, made.arcs_of(method)):.3f}",
          f"how far apart neighbouring positions are after rotation, beside training: 1 keeps local order; the pair "
          f"slowed down most keeps {np.nanmin(found.ratio.numpy()):.3g} of its step"),
-        ("score factor", f"{compute.attention_factor(spec) ** 2:.4g}",
-         "what the method multiplies scores by: the square of its attention factor"),
+        ("score factor", f"{compute.score_factor(spec):.4g}",
+         f"what the method multiplies scores of rotating features by: {scales.tables**2:.4g} through cos and sin of "
+         f"both q and k, {scales.scores:.4g} on all scores"),
         base_fact(made),
     ]  # fmt: skip
 
 
 def whole(value: float) -> str:
     """A large number in three digits: 8,910,000."""
-    return f"{float(f'{value:.3g}'):,.10g}"
+    return exact(float(f"{value:.3g}"))
 
 
 def base_fact(made: Setting) -> Fact:
-    """The smallest base for the target."""
-    title = "smallest base"
+    """The smallest base tried that fits the target."""
+    title = "smallest base tried"
     if made.base.scaling == "proportional":
         return (title, "–", "the bound is about a full spectrum")
     table = compute.reaches(made.base.rotary_dim)
@@ -135,9 +187,10 @@ def base_fact(made: Setting) -> Fact:
     if bound is None:
         return (title, "not searched", f"for this head bases were searched up to {table.limit:,} positions")
     if bound.smallest is None:
-        return (title, "none", f"no base up to 10^12 keeps Σcos above zero for {made.target:,} positions")
-    return (title, whole(bound.smallest), f"smallest base tried that keeps Σcos(m·w) ≥ 0 for all m below "
-            f"{made.target:,} (Men et al. 2024); the sidebar's is {made.base.base:,.6g}")  # fmt: skip
+        return (title, "none", f"no base tried up to 10^12 keeps Σcos above zero for {made.target:,} positions")
+    return (title, whole(bound.smallest), f"of {DENSITY} bases a decade the smallest that keeps Σcos(m·w) ≥ 0 for all "
+            f"m below {made.target:,}, the criterion of {CRITERION}, which its authors call not very strict; the "
+            f"sidebar's is {exact(made.base.base)}")  # fmt: skip
 
 
 # ------------------------------------------------------------------ angles
@@ -146,10 +199,10 @@ def base_fact(made: Setting) -> Fact:
 def beyond_map(made: Setting, method: str) -> Heatmap:
     """The large map: pair down, position across, doublings past the trained arc."""
     spec = made.methods[method]
-    values, step = compute.beyond(spec, made.trained, made.target)
-    first = float(compute.angles(spec, made.trained, made.target).first_bad.min())
+    values, step = compute.beyond(spec, made.trained, made.target, model=made.arcs_of(method))
+    first = float(compute.arcs(made, method).first_bad.min())
     guides = [Guide("x", float(made.trained), f"trained: {made.trained:,}", TRAINING_LENGTH_COLOUR)]
-    if made.trained < first < made.target:
+    if first < made.target and first != made.trained:
         guides.append(Guide("x", first, f"first new angle: {first:,.0f}", POSITION_COLOUR))
     return _map(made, values, step, tuple(guides), name_of(made, method))
 
@@ -158,7 +211,7 @@ def small_maps(made: Setting) -> list[Heatmap]:
     """One small map a method."""
     out = []
     for method, spec in made.methods.items():
-        values, step = compute.beyond(spec, made.trained, made.target, compute.SMALL_COLUMNS)
+        values, step = compute.beyond(spec, made.trained, made.target, compute.SMALL_COLUMNS, made.arcs_of(method))
         out.append(_map(made, values, step, (), name_of(made, method)))
     return out
 
@@ -173,31 +226,36 @@ def _map(made: Setting, values: np.ndarray, step: int, guides: tuple[Guide, ...]
 
 def seen_map(made: Setting, method: str) -> str:
     """One sentence on the map, with the definition."""
-    spec = made.methods[method]
-    found = compute.angles(spec, made.trained, made.target)
+    found = compute.arcs(made, method)
     full, total, bad = int(found.full.sum()), len(found.full), int(found.bad(made.target).sum())
-    what = (
-        "so no position is out of distribution by angle"
-        if not bad
-        else f"{bad} more are past their arc (orange) from position {float(found.first_bad.min()):,.0f} on"
-    )
+    clean = "so no position is out of distribution by angle"
+    if bad:
+        more = f"{bad} more are" if bad > 1 else "1 more is"
+        what = f"; {more} past {'their' if bad > 1 else 'its'} arc (orange) from position "
+        what += f"{float(found.first_bad.min()):,.0f} on"
+    elif full < total:
+        rest = f"the other {total - full} stay" if total - full > 1 else "the other one stays"
+        what = f"; {rest} within {'their' if total - full > 1 else 'its'} trained arc, {clean}"
+    else:
+        what = f", {clean}"
     return (
-        f"{name_of(made, method)}: {full} of {total} pairs turned fully in training and know every angle (hatched); "
-        f"{what}. A pair is past its arc where its angle exceeds trained length × its trained frequency, even where "
-        "it comes round again; every column shows its last position."
+        f"{name_of(made, method)}: {full} of {total} pairs turned fully in training and know every angle (hatched)"
+        f"{what}.{against(made, method)}{dynamic_note(made, method)} A pair is past its "
+        "arc where its angle exceeds trained length × its trained frequency, even where it comes round again; every "
+        "column shows its last position."
     )
 
 
 def dials(made: Setting, method: str) -> pd.DataFrame:
     """A dozen pairs as clock faces."""
-    found = compute.angles(made.methods[method], made.trained, made.target)
+    found = compute.arcs(made, method)
     pairs = spread(len(found.full), DIALS)
     return charts.dials_data(pairs, found.seen.numpy(), found.reached.numpy(), found.bad(made.target).numpy())
 
 
 def seen_dials(made: Setting, method: str) -> str:
     """One sentence on the dials."""
-    found = compute.angles(made.methods[method], made.trained, made.target)
+    found = compute.arcs(made, method)
     slowest = float(found.seen[-1])
     return (
         f"{min(DIALS, len(found.full))} of {len(found.full)} pairs under {name_of(made, method)}: a full dial has been "
@@ -210,12 +268,26 @@ def arc_lines(made: Setting) -> Lines:
     """Turns of every pair, seen and reached."""
     frames, series = [], []
     for name, colour, methods in groups(made):
-        found = compute.angles(made.methods[methods[0]], made.trained, made.target)
+        found = compute.arcs(made, methods[0])
         frames.append(curves.line(name, np.arange(len(found.full)), _positive(found.reached.numpy())))
         series.append((name, colour))
-    seen = compute.angles(made.methods["none"], made.trained, made.target).seen.numpy()
+    if own_arcs(made):
+        own = compute.arcs(made, SECOND).seen.numpy()
+        frames.append(curves.line(SEEN_SECOND, np.arange(len(own)), _positive(own)))
+        series.append((SEEN_SECOND, NOTE_COLOUR))
+    seen = compute.arcs(made, "none").seen.numpy()
     frames += [curves.line(SEEN, np.arange(len(seen)), _positive(seen)), curves.guide("one full turn", y=1.0)]  # on top
     return Lines(curves.together(*frames), (*series, (SEEN, TRAINING_LENGTH_COLOUR)), "turns")
+
+
+def own_arcs(made: Setting) -> bool:
+    """Whether a second scheme is measured against arcs of its own."""
+    return SECOND in made.methods and made.arcs_of(SECOND) is not made.base
+
+
+def arc_dashes(made: Setting) -> tuple[str, ...]:
+    """Names of the dashed lines of the arcs."""
+    return (SEEN, *((SEEN_SECOND,) if own_arcs(made) else ()), *dashed(made))
 
 
 def _positive(values: np.ndarray) -> np.ndarray:
@@ -224,15 +296,14 @@ def _positive(values: np.ndarray) -> np.ndarray:
 
 def seen_arcs(made: Setting) -> str:
     """One sentence on the arcs of all methods."""
-    counts = {
-        m: int(compute.angles(s, made.trained, made.target).bad(made.target).sum()) for m, s in made.methods.items()
-    }
+    counts = {m: int(compute.arcs(made, m).bad(made.target).sum()) for m in made.methods}
     clean = [name_of(made, m) for m, n in counts.items() if not n]
     rest = [f"{name_of(made, m)} {n}" for m, n in counts.items() if n]
     said = f"No pair leaves its trained arc with {', '.join(clean)}" if clean else "Every method leaves trained arcs"
+    more = against(made, SECOND).replace(" It ", " The second scheme ") if SECOND in made.methods else ""
     return (
         f"Dashed is what training showed; a pair below one full turn there is safe as long as a method's line stays on "
-        f"or under it. {said}" + (f"; pairs that do: {', '.join(rest)}." if rest else ".")
+        f"or under it. {said}" + (f"; pairs that do: {', '.join(rest)}." if rest else ".") + more
     )
 
 
@@ -241,27 +312,26 @@ def seen_arcs(made: Setting) -> str:
 
 def ratio_lines(made: Setting, method: str) -> tuple[pd.DataFrame, tuple[tuple[str, str], ...], tuple[float, float]]:
     """Frequency beside the original one, the bands of the method shown, and the y domain."""
-    lines, series, low = [], [], 1.0
+    lines, series, low, high = [], [], 1.0, 1.0
     for name, colour, methods in groups(made):
-        ratio = compute.angles(made.methods[methods[0]], made.trained, made.target).ratio.numpy()
-        ratio = _positive(ratio)
+        ratio = _positive(compute.arcs(made, methods[0]).ratio.numpy())
         lines.append((name, ratio))
         series.append((name, colour))
-        low = min(low, float(np.nanmin(ratio)))
-    actions = compute.report(made.methods[method], made.target).action
-    return charts.ratios_data(lines, actions), tuple(series), (low / 1.25, 1.25)
+        low, high = min(low, float(np.nanmin(ratio))), max(high, float(np.nanmax(ratio)))
+    return charts.ratios_data(lines, compute.actions(made, method)), tuple(series), (low / 1.25, 1.25 * high)
 
 
 def seen_ratios(made: Setting, method: str) -> str:
     """One sentence on kept, ramped and divided pairs."""
-    report = compute.report(made.methods[method], made.target)
-    if report.count("kept") == len(report.action):
-        return f"{name_of(made, method)} leaves all {len(report.action)} pairs as trained; the others slow pairs down."
-    parts = [f"{report.count(a)} {a}" for a in charts.ACTIONS if report.count(a)]  # type: ignore[arg-type]
-    most = float(np.nanmax(report.divided_by.numpy()[np.isfinite(report.divided_by.numpy())]))
+    actions = compute.actions(made, method)
+    if actions.count("kept") == len(actions):
+        return f"{name_of(made, method)} leaves all {len(actions)} pairs as trained; the others slow pairs down."
+    parts = [f"{actions.count(a)} {a}" for a in charts.ACTIONS if a in actions]
+    ratio = compute.arcs(made, method).ratio.numpy()
+    most = 1 / float(np.nanmin(ratio[ratio > 0]))
     return (
         f"Behind the lines, what {name_of(made, method)} does to the pairs: {', '.join(parts)}; the largest division "
-        f"is by {most:.4g}."
+        f"is by {most:.4g}.{against(made, method)}"
     )
 
 
@@ -341,7 +411,11 @@ def _score_variants(made: Setting, both: list[RopeSpec], series: tuple[tuple[str
     off = np.abs(found[0][1] - found[1][1])
     rms = [random_score_rms(s) for s in both]
     total, turning = both[0].d_head, both[0].rotary_dim
-    said = f"All {total} features rotate, so both give the same scores."
+    said = (
+        f"All {total} features rotate, so both give the same scores."
+        if turning == total
+        else "The attention factor is 1 here, so both give the same scores."
+    )
     if off.max() >= SAME:
         said = (
             f"Of {total} features {turning} rotate; on the scores the factor reaches the others too: scores differ by "
@@ -356,13 +430,13 @@ def _score_variants(made: Setting, both: list[RopeSpec], series: tuple[tuple[str
 
 
 def paragraph(advice: Recommendation) -> str:
-    """Verdict and reasons as one paragraph."""
-    parts = []
+    """Verdict, and the reasons as a short list."""
+    parts = [f"**{advice.verdict}**\n"]
     for part, word in PARTS.items():
         said = [r.sentence for r in advice.reasons if r.part == part]
         if said:
-            parts.append(f"{word}: {'; '.join(said)}.")
-    return f"**{advice.verdict}** {' '.join(parts)}"
+            parts.append(f"- **{word}:** {'; '.join(said)}.")
+    return "\n".join(parts)
 
 
 def side_by_side(made: Setting, found: Numbers) -> pd.DataFrame:
@@ -374,8 +448,8 @@ def side_by_side(made: Setting, found: Numbers) -> pd.DataFrame:
         row: dict[str, object] = {
             "method": c.name, "new angles": c.bad, "from": _distance(c.first_bad),
             "kept": c.kept, "ramped": report.count("ramped"), "divided": report.count("divided"),
-            "neighbours": f"{c.resolution:.3f}", "score ×": f"{compute.attention_factor(spec) ** 2:.3f}",
-            "Σcos < 0": _distance(c.negative), "toy loss": "–" if c.toy is None else f"{c.toy:.2f}",
+            "neighbours": f"{c.resolution:.3f}", "score ×": f"{compute.score_factor(spec):.3f}",
+            "score < 0": _distance(c.negative), "toy loss": "–" if c.toy is None else f"{c.toy:.2f}",
         }  # fmt: skip
         rows.append(row)
     return pd.DataFrame(rows)
@@ -387,10 +461,18 @@ def _distance(value: int | None) -> str:
 
 def seen_table(found: Numbers) -> str:
     """What the columns hold."""
+    dynamic = {c.name: c.stretch for c in found.candidates}.get("dynamic", found.factor)
+    more = (
+        f"; dynamic, whose formula is s·L/L₀ - (s - 1), stretches by {dynamic:,.6g} at {found.target:,} positions"
+        if abs(dynamic / found.factor - 1) > SAME
+        else ""
+    )
+    still = f" ({found.still} still features included)" if found.still else ""
     return (
-        f"All with factor {found.factor:g}. New angles: pairs that meet one, and from which position. Neighbours: "
-        "their distance after rotation, beside training. Score ×: what the method multiplies scores by. Σcos < 0: the "
-        "distance from which equal vectors can score below zero. Toy loss: nats a byte past the training length, "
+        f"All with factor {found.factor:g}{more}. New angles: pairs that meet one, and from which position. "
+        "Neighbours: their distance after rotation, beside training. Score ×: what the method multiplies scores of "
+        f"rotating features by. Score < 0: the first distance at which all-ones vectors{still} score below zero, and "
+        "random vectors with themselves on average. Toy loss: nats a byte past the training length, "
         f"untrained, at {found.toy_factor} times it"
         + ("." if found.toy_inside is None else f"; within it {found.toy_inside:.2f}.")
     )
@@ -422,7 +504,7 @@ def to_method(made: Setting, method: str, wanted: Mapping[str, str]) -> list[Try
 
 def advice_tries(made: Setting, method: str, advice: Recommendation) -> list[Try]:
     """Links to what the reasons are about: the method named, and those it was chosen over."""
-    wanted = [advice.method, *(r.method for r in advice.reasons if r.part == "others" and r.method)]
+    wanted = [advice.method, *advice.peers, *(r.method for r in advice.reasons if r.part == "others" and r.method)]
     names = [n for n in dict.fromkeys(wanted) if n in made.methods and n != method] or [
         n for n in made.methods if n != method
     ]

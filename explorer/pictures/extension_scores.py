@@ -8,19 +8,20 @@ import pandas as pd
 from explorer.charts import curves
 from explorer.charts.palette import BLACK, BLUE, GREEN, VERMILLION
 from explorer.compute import extension as compute
-from explorer.compute.extension import Setting
+from explorer.compute.extension import Negative, Setting
 from explorer.facts import short
 from explorer.pictures.common import Lines
-from explorer.pictures.extension import COLOURS, SAME, groups, keep, name_of, whole
+from explorer.pictures.extension import COLOURS, CRITERION, SAME, exact, groups, keep, name_of, whole
 from explorer.text import Try
+from posenc_core import extension
 from posenc_core.cosine_sums import DENSITY, BaseBound
 from posenc_core.extension import LONGEST
 from posenc_core.schemes.rope import RopeSpec
 
 FIT = (0.0424, 1.628)  # y = a·x^b, figure 1 of Men et al. 2024
-FIT_NAME = "fit, Men et al. 2024"
+FIT_NAME = f"fit, {CRITERION}"
 BASE_LENGTHS, BASES = (64.0, float(LONGEST)), (10.0, 1e12)  # drawn
-SMALLEST, ALWAYS = "smallest that fits", "all fit above"
+SMALLEST, ALWAYS = "smallest tried that fits", "all tried from here fit"
 WITHOUT, WITH, UNIFORM = "without the factor", "with it", "uniform: ln L"
 
 
@@ -42,21 +43,32 @@ def decay_lines(made: Setting, method: str) -> Lines:
 
 
 def seen_decay(made: Setting, method: str) -> str:
-    """Where equal vectors first score below zero."""
-    first = compute.negative(made.methods[method], made.target)
+    """Where Σcos first falls below zero, and with it or not the score of a vector of ones with itself."""
+    spec = made.methods[method]
+    first, whole_head = compute.negative(spec, made.target), compute.score_negative(spec, made.target)
+    still = spec.d_head - spec.rotary_dim
     around = compute.envelope(made.methods[method], made.target)
     lowest = int(around.low.argmin())
     cut = f" The band and the search end at {around.searched:,}." if around.searched < made.target else ""
-    where = (
-        f"stays above zero up to {first.searched:,}"
-        if first.distance is None
-        else f"first falls below zero at distance {first.distance:,}"
+    more = (
+        f" So does the score of a vector of ones with itself once its {still} still features add {still / 2:g} to the "
+        f"sum: it {_falls(whole_head)}."
+        if still
+        else " It is the score of a vector of ones with itself, and the mean score of random vectors with themselves."
     )
+    if still and (first.distance is None) != (whole_head.distance is None):
+        more = more.replace(" So does the score", " Not so the score")
     return (
         f"Lines are exact means of blocks of distances; the band holds every value of {name_of(made, method)}, whose "
-        f"score of equal vectors {where} and goes down to {around.low[lowest]:.2f} near "
-        f"{short(around.distances[lowest])}.{cut}"
+        f"sum over the rotating pairs {_falls(first)}; its mean goes down to {around.low[lowest]:.2f} near "
+        f"{short(around.distances[lowest])}.{more}{cut}"
     )
+
+
+def _falls(found: Negative) -> str:
+    if found.distance is None:
+        return f"stays above zero at all distances below {found.searched:,}"
+    return f"first falls below zero at distance {found.distance:,}"
 
 
 def bound_lines(made: Setting) -> Lines:
@@ -71,10 +83,10 @@ def bound_lines(made: Setting) -> Lines:
 
 def seen_bound(made: Setting, method: str) -> str:
     """One sentence on RoFormer's factor."""
-    shown, plain = (compute.decay(made.methods[m], made.target).bound[-1] for m in (method, "none"))
+    shown, plain = (compute.decay(made.methods[m], made.target).at_target for m in (method, "none"))
     return (
-        f"RoFormer's factor, mean |S_j|: at the target it is {shown:.3g} with {name_of(made, method)} and {plain:.3g} "
-        "unchanged. It bounds scores only together with the size of q and k."
+        f"RoFormer's factor, mean |S_j|: at distance {made.target:,} it is {shown:.3g} of its value at 0 with "
+        f"{name_of(made, method)} and {plain:.3g} unchanged. It bounds scores only together with the size of q and k."
     )
 
 
@@ -82,7 +94,7 @@ def seen_bound(made: Setting, method: str) -> str:
 
 
 def base_lines(made: Setting) -> Lines | None:
-    """Length against the smallest base that keeps Σcos above zero; None for a spectrum the bound is not about."""
+    """Length against the smallest base tried that keeps Σcos above zero; None for a spectrum the bound is not about."""
     if made.base.scaling == "proportional":
         return None
     table = compute.reaches(made.base.rotary_dim)
@@ -93,7 +105,7 @@ def base_lines(made: Setting) -> Lines | None:
     frames = [curves.line(name, x, np.array(y, dtype=np.float64)) for name, y in values.items()]
     frames += [
         curves.line(FIT_NAME, x, FIT[0] * x ** FIT[1]),
-        curves.guide(f"base {made.base.base:,.6g}", y=made.base.base),
+        curves.guide(f"base {exact(made.base.base)}", y=made.base.base),
         curves.guide("trained", x=float(made.trained)), curves.guide("target", x=float(made.target)),
     ]  # fmt: skip
     return Lines(curves.together(*frames), ((SMALLEST, BLUE), (ALWAYS, GREEN), (FIT_NAME, BLACK)), "base")
@@ -109,34 +121,53 @@ def seen_base(made: Setting) -> str:
             f"For {made.base.rotary_dim} rotating features bases were searched up to {table.limit:,} positions ({how})."
         )
     if bound.smallest is None:
-        return f"No base up to 10^12 keeps Σcos ≥ 0 for {made.target:,} positions with {made.base.rotary_dim} features."
-    enough = "" if bound.always is None else f", and from {whole(bound.always)} on all do"
-    verdict = (
-        "is below"
-        if made.base.base < bound.smallest
-        else "fits"
-        if compute.fits(made.base, made.target)
-        else "does not fit"
-    )
+        return (
+            f"No base tried up to 10^12 keeps Σcos ≥ 0 for {made.target:,} positions with {made.base.rotary_dim} "
+            "rotating features."
+        )
+    enough = "" if bound.always is None else f", and every one tried from {whole(bound.always)} on does"
     return (
-        f"For {made.target:,} positions the smallest base that fits is {whole(bound.smallest)}{enough} ({how}); "
-        f"between the two some fit and some do not. The model's {made.base.base:,.6g} {verdict}. It is a bound for "
-        "training at that length ([Men et al. 2024](https://arxiv.org/abs/2405.14591)): below it they found low "
-        "perplexity and failed retrieval."
+        f"For {made.target:,} positions the smallest base tried that keeps Σcos of the rotating pairs above zero is "
+        f"{whole(bound.smallest)}{enough} ({how}); below, between and above, bases that were not tried may do "
+        f"otherwise. {_own_base(made)} It is the criterion of [{CRITERION}](https://arxiv.org/abs/2405.14591) for "
+        "training at that length, which they call not very strict: with smaller bases they found low perplexity and "
+        "failed retrieval."
     )
+
+
+def _own_base(made: Setting) -> str:
+    """Whether the model's own base fits, which no base beside it can tell."""
+    spec, still = extension.unscaled(made.base), made.base.d_head - made.base.rotary_dim
+    name, found = f"The model's {exact(made.base.base)}", compute.negative(spec, made.target)
+    if found.distance is None:
+        return f"{name} fits." if found.searched >= made.target else f"{name} fits up to {found.searched:,}."
+    if still and compute.fits(made.base, made.target):
+        return (
+            f"{name} does not fit by its rotating pairs (distance {found.distance:,}), but with the {still / 2:g} that "
+            f"its {still} still features add it does."
+        )
+    return f"{name} does not fit: Σcos is below zero at distance {found.distance:,}."
+
+
+BELOW = (10_000.0, 500.0, 10.0)  # bases of a link to what does not fit
 
 
 def base_try(made: Setting) -> list[Try]:
-    """The base that fits, as a link."""
+    """A base that fits, or one that does not where the model's own fits."""
     bound = None if made.base.scaling == "proportional" else compute.reaches(made.base.rotary_dim).bound(made.target)
-    wanted = bound and (bound.always or bound.smallest)
-    if not wanted or made.base.base >= wanted:
-        return [
-            Try("a base of 10,000", {"scheme": "rope", "d_head": str(made.base.d_head)} | keep(made), "Below the line.")
-        ]
-    rounded = float(f"{wanted * 1.005:.3g}")
-    changes = {"scheme": "rope", "d_head": str(made.base.d_head), "base": f"{rounded:.10g}"} | keep(made)
-    return [Try(f"a base of {rounded:,.10g}", changes, "The dashed line moves onto the curve of bases that all fit.")]
+    if bound is None or bound.smallest is None:
+        return []
+    common = {"scheme": "rope", "d_head": str(made.base.d_head)} | keep(made)
+    if compute.fits(made.base, made.target):
+        below = next((b for b in BELOW if compute.fits(made.base.replace(base=b), made.target) is False), None)
+        return [] if below is None else [Try(f"a base of {exact(below)}", common | {"base": f"{below:.13g}"},
+                                             "The dashed line falls below the curves.")]  # fmt: skip
+    wanted = bound.always or bound.smallest
+    # a base that was tried fits; written in few digits it is another one
+    written = (float(f"{wanted * 1.005:.{digits}g}") for digits in (2, 3, 4))
+    fitting = next((b for b in written if b >= wanted and compute.fits(made.base.replace(base=b), made.target)), wanted)
+    then = "The dashed line moves onto the curve of bases from which all tried fit."
+    return [Try(f"a base of {exact(fitting)}", common | {"base": f"{fitting:.17g}"}, then if bound.always else "")]
 
 
 # ------------------------------------------------------------------ softmax
@@ -144,7 +175,7 @@ def base_try(made: Setting) -> list[Try]:
 
 def factor_bars(made: Setting) -> pd.DataFrame:
     """What each method multiplies scores by."""
-    values = [(name_of(made, m), compute.attention_factor(s) ** 2) for m, s in made.methods.items()]
+    values = [(name_of(made, m), compute.score_factor(s)) for m, s in made.methods.items()]
     return pd.DataFrame(
         {
             "name": [n for n, _ in values], "value": [v for _, v in values], "series": "score factor",
@@ -154,11 +185,27 @@ def factor_bars(made: Setting) -> pd.DataFrame:
 
 
 def seen_factors(made: Setting) -> str:
-    """One sentence on the attention factors."""
-    above = [name_of(made, m) for m, s in made.methods.items() if abs(compute.attention_factor(s) - 1) > SAME]
-    if not above:
-        return "No method here sharpens the scores."
-    return f"{', '.join(above)} multiplies scores of rotated features by the square of its attention factor."
+    """What part of each method's factor acts on what."""
+    said = []
+    for method, spec in made.methods.items():
+        factor, tables, on_all = compute.scales(spec)
+        parts = []
+        if abs(tables - 1) > SAME:
+            parts.append(f"scores of rotating features by {tables**2:.4g}, the square of its attention factor")
+        if abs(on_all - 1) > SAME:
+            own = factor**2 / tables**2  # on_all = own·g²
+            names = [f"the square of its attention factor {factor:.4g}"] if abs(own - 1) > SAME else []
+            names += ["g(mscale_all_dim)²"] if abs(on_all / own - 1) > SAME else []
+            parts.append(f"all scores by {on_all:.4g}, {' times '.join(names)}")
+        if parts:
+            said.append(f"{name_of(made, method)} multiplies {', and '.join(parts)}")
+    return f"{'; '.join(said)}." if said else "No method here sharpens the scores."
+
+
+def sharpens(spec: RopeSpec) -> bool:
+    """Whether a method multiplies any scores."""
+    scales = compute.scales(spec)
+    return abs(scales.tables - 1) > SAME or abs(scales.scores - 1) > SAME
 
 
 def factor_tries(made: Setting) -> list[Try]:
@@ -203,9 +250,8 @@ def divergence_lines(made: Setting, method: str) -> Lines:
 def seen_entropy(made: Setting, method: str) -> str:
     """The factor's effect at the target and on a short text."""
     found, name = compute.sharpness(made.methods[method], made.target), name_of(made, method)
-    factor = compute.attention_factor(made.methods[method])
-    if abs(factor - 1) < SAME:
-        return f"{name} has no attention factor: both lines are one."
+    if not sharpens(made.methods[method]):
+        return f"{name} multiplies no scores: both lines are one."
     gain = found.without[-1] - found.with_factor[-1]
     grown = found.lengths[-1]
     more = f" Past {compute.KEYS:,} keys the lines are continued by ln L." if grown > compute.KEYS else ""
@@ -218,7 +264,7 @@ def seen_entropy(made: Setting, method: str) -> str:
 def seen_divergence(made: Setting, method: str) -> str:
     """What it costs on short texts."""
     found, name = compute.sharpness(made.methods[method], made.target), name_of(made, method)
-    if abs(compute.attention_factor(made.methods[method]) - 1) < SAME:
+    if not sharpens(made.methods[method]):
         return f"Nothing changes on short texts with {name}."
     short_text = int(np.searchsorted(found.lengths, min(made.trained, found.lengths[-1])))
     return (

@@ -14,7 +14,8 @@ from explorer.pictures.common import Lines
 from explorer.pictures.extension import COLOURS
 from explorer.text import Try
 from posenc_core import benchmark
-from posenc_core.extension import FACTORS, ToyRun
+from posenc_core.extension import FACTORS, ToyRun, stretch
+from posenc_core.schemes.rope import RopeSpec
 
 POINTS = 32  # of a loss curve
 ATTENTION = (
@@ -57,10 +58,12 @@ def seen(run: ToyRun, times: int) -> str:
     plain, linear = run.past("none", times), run.past("linear", times)
     order = ", ".join(f"{name} {loss:.2f}" for loss, name in ranked)
     side = "worse than" if linear > plain else "better than"
+    dynamic = RopeSpec(scaling="dynamic", factor=float(times), original_max_position_embeddings=run.trained)
     return (
         f"Past {run.trained} positions, untrained, at {times} times the training length: {order} (nats a byte; "
         f"{run.inside('none', times):.2f} within it, unchanged). Position interpolation without fine-tuning is {side} "
-        "leaving the frequencies alone. Every window runs with the frequencies of its whole length, dynamic NTK too."
+        "leaving the frequencies alone. Every window runs with the frequencies of its whole length, dynamic NTK too, "
+        f"which with factor {times} stretches by {stretch(dynamic, times * run.trained):.4g} there."
     )
 
 

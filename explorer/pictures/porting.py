@@ -224,12 +224,16 @@ class Bars:
 
 
 def proof_bars(spec: RopeSpec, kv_heads: int, queries_per_key: int) -> Bars:
-    """Largest score difference with and without the permutation, for grouped-query attention and for MLA."""
-    made = {"GQA": compute.proof(spec, kv_heads, queries_per_key), "MLA": compute.mla_proof(spec)}
+    """Largest score difference with and without the permutation: grouped-query attention, MLA, learned norms."""
+    made = (
+        ("GQA", compute.proof(spec, kv_heads, queries_per_key), "as it is"),
+        ("MLA", compute.mla_proof(spec), "as it is"),
+        ("QK-norm", compute.norm_proof(spec), "norms as they are"),
+    )
     rows = [
         {"name": f"{name}, {how}", "value": max(value, 1e-17), "series": "difference", "text": f"{value:.2g}"}
-        for name, proof in made.items()
-        for how, value in (("permuted", proof.permuted), ("as it is", proof.unpermuted))
+        for name, proof, left in made
+        for how, value in (("permuted", proof.permuted), (left, proof.unpermuted))
     ]
     return Bars(pd.DataFrame(rows), (("difference", BLUE),), len(rows), (1e-17, 1e3))
 
@@ -237,6 +241,7 @@ def proof_bars(spec: RopeSpec, kv_heads: int, queries_per_key: int) -> Bars:
 def seen_proof(spec: RopeSpec, kv_heads: int, queries_per_key: int) -> str:
     """What the proof says."""
     proof, mla = compute.proof(spec, kv_heads, queries_per_key), compute.mla_proof(spec)
+    norm = compute.norm_proof(spec)
     drawn = min(kv_heads, compute.HEADS), min(queries_per_key, compute.HEADS)
     part = (
         "" if drawn == (kv_heads, queries_per_key) else f", here of {drawn[0] * drawn[1]} and {drawn[0]} of the heads"
@@ -245,7 +250,8 @@ def seen_proof(spec: RopeSpec, kv_heads: int, queries_per_key: int) -> str:
         f"Random weights and inputs{part}: with permuted rows the {LAYOUTS[porting.other_layout(spec.layout)]} port "
         f"gives the model's scores up to {proof.permuted:.1e}; without, it is off by up to {proof.unpermuted:.3g}. "
         f"DeepSeek's attention, whose rotated features follow {compute.MLA_UNROTATED} unrotated ones: "
-        f"{mla.permuted:.1e} and {mla.unpermuted:.3g}."
+        f"{mla.permuted:.1e} and {mla.unpermuted:.3g}. A learned norm of q and k before the rotation (q_norm, k_norm "
+        f"of Qwen3, Gemma 3, OLMo 2) is permuted too: {norm.permuted:.1e}; left as it is, {norm.unpermuted:.3g}."
     )
 
 
@@ -429,15 +435,18 @@ def samples(model: RopeSpec) -> dict[str, str]:
 def fingerprint_numbers(found: Fingerprint | None) -> list[Fact]:
     """The answer in numbers; dashes where nothing could be read."""
     best = None if found is None else found.candidates[0]
-    fits = "–" if found is None else f"{found.fitting} of {len(found.candidates)}"
+    more = "" if found is None or not found.at_least else "at least "
+    fits = "–" if found is None else f"{more}{found.fitting:,}"
+    fit = best if best is not None and best.fits else None
     residual = "–" if best is None else f"{best.residual:.1e}"
     unit = "relative, of a frequency" if found is not None and found.kind == "inv_freq" else "of a number pasted"
     return [
-        ("fitting", fits, "candidates within what digits and number format allow"),
+        ("fitting", fits, "candidates within what digits and number format allow; a list of divisors, "
+         "which any numbers allow, is none"),
         ("largest difference", residual, f"of the best candidate, {unit}"),
-        ("first pair off", "–" if best is None else _none(best.first_pair), "first pair in which the best candidate "
+        ("first pair off", "–" if fit is None else _none(fit.first_pair), "first pair in which the best candidate "
          "differs from the sidebar's scheme"),
-        ("first position off", "–" if best is None else _none(best.first_position), "first position at which a phase "
+        ("first position off", "–" if fit is None else _none(fit.first_position), "first position at which a phase "
          "is off by 0.1 rad from the sidebar's scheme, or scores by the scale"),
     ]  # fmt: skip
 
@@ -449,7 +458,7 @@ def _none(value: float | None) -> str:
 def answer(found: Fingerprint) -> str:
     """The best candidate in words."""
     best = found.candidates[0]
-    return (best.sentence[:1].upper() + best.sentence[1:]) if best.fits else "Nothing that was tried fits"
+    return (best.sentence[:1].upper() + best.sentence[1:]) if best.fits else "No method that was tried fits"
 
 
 def seen_answer(found: Fingerprint, expected: RopeSpec) -> str:
@@ -475,7 +484,7 @@ def table(found: Fingerprint) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "candidate": [c.sentence for c in found.candidates],
-            "fits": ["yes" if c.fits else "no" for c in found.candidates],
+            "fits": ["yes" if c.fits else "any list does" if c.anything else "no" for c in found.candidates],
             "misfit": [f"{c.misfit:,.3g}" for c in found.candidates],
             "difference": [f"{c.residual:.2g}" for c in found.candidates],
             "pair": [_none(c.first_pair) for c in found.candidates],
@@ -514,7 +523,7 @@ def _cut(text: str) -> str:
 def ratio_lines(found: Fingerprint, expected: RopeSpec) -> Lines | None:
     """Measured frequencies over the sidebar's, pair by pair, and the best candidate's; None for another pair count."""
     mine = compute.frequencies(expected)
-    best = compute.frequencies(found.candidates[0].spec)
+    best = found.candidates[0].inv_freq.numpy()
     if len(mine) != len(found.measured):
         return None
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -62,11 +62,27 @@ def test_a_click_on_a_small_map_shows_it_large(app: Any) -> None:
 def test_the_target_slider_moves_the_numbers(app: Any) -> None:
     app.open(f"extension?{LLAMA2}&method=none&target_length=16384")
     app.painted("beyond")
-    before = metrics(app)["smallest base"]
+    before = metrics(app)["smallest base tried"]
     app.press("target_length", "ArrowRight")
     app.wait_for_query(target_length="32768")
-    assert float(metrics(app)["smallest base"].replace(",", "")) > float(before.replace(",", ""))
+    assert float(metrics(app)["smallest base tried"].replace(",", "")) > float(before.replace(",", ""))
     assert app.painted("beyond")
+
+
+def test_the_advice_is_a_list_that_can_be_looked_at(app: Any) -> None:
+    app.open(f"extension?{LLAMA2}&trained_length=4096&target_length=16384")
+    app.painted("beyond")
+    parts = app.page.locator("li", has_text="Against the others:")
+    parts.wait_for()
+    assert app.page.locator("li", has_text="For it:").bounding_box()["y"] < parts.bounding_box()["y"]
+
+
+def test_the_link_to_the_models_own_trained_length(app: Any) -> None:
+    app.open("extension?scheme=rope&scaling=yarn&factor=4&original_max_position_embeddings=4096")
+    app.painted("beyond")
+    app.page.get_by_text("Try 4,096 trained positions").click()
+    app.wait_for_query(trained_length="4096")
+    app.page.get_by_text("original_max_position_embeddings = 4,096").wait_for(state="detached")
 
 
 def test_a_ten_million_position_link_draws(app: Any) -> None:

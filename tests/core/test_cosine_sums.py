@@ -59,6 +59,13 @@ def test_the_first_negative_distance(base: float, dim: int) -> None:
         assert first_negative(inv_freq, expected + 1) == expected
 
 
+@pytest.mark.parametrize(("dim", "plus"), [(16, 0.5), (16, 4.0), (16, 7.9), (16, 8.0), (128, 8.0), (2, 0.99)])
+def test_features_that_do_not_rotate_add_to_every_distance(dim: int, plus: float) -> None:
+    inv_freq, length = geometric(10_000.0, dim), 3 * FIRST
+    below = (plainly(inv_freq, 0, length) + plus < 0).nonzero().flatten()
+    assert first_negative(inv_freq, length, plus) == (int(below[0]) if len(below) else None)
+
+
 def test_frequencies_of_zero_never_fall_below_zero() -> None:
     assert first_negative(torch.zeros(3, dtype=torch.float64), CHUNK + 5) is None
 
@@ -152,6 +159,25 @@ def test_the_smallest_base_is_about_the_published_one(reached: list[int], thousa
     assert always is not None
     assert 0.7 * base < smallest < 1.2 * base
     assert smallest <= always < 5 * base
+
+
+@pytest.mark.parametrize("base", [1_942_040.0, 2_485_770.0])
+def test_above_always_lie_bases_that_do_not_fit(base: float) -> None:
+    """The grid says nothing of what lies between: `always` is about the bases that were tried."""
+    tried = [b for b in bases() if 1e6 < b < 1e7]
+    always = base_bound(tried, reaches(128, tried, 32_768), 32_768).always
+    assert always is not None
+    assert always < base
+    assert first_negative(geometric(base, 128), 32_768) is not None
+
+
+def test_below_smallest_lie_bases_that_fit() -> None:
+    """Men et al. 2024, table 2, has 8.4e4 for 8,000 positions; the grid's smallest lies above it."""
+    tried = [b for b in bases() if 1e4 < b < 1e6]
+    smallest = base_bound(tried, reaches(128, tried, 8000), 8000).smallest
+    assert smallest is not None
+    assert smallest > 84_000
+    assert first_negative(geometric(84_000.0, 128), 8000) is None
 
 
 def test_the_published_fit_runs_along_the_curve(reached: list[int]) -> None:

@@ -30,6 +30,7 @@ from posenc_core.extension import (
     random_score_rms,
     resolution,
     sharpness,
+    stretch,
     toy_losses,
     unscaled,
 )
@@ -125,6 +126,37 @@ def test_first_bad_positions_are_those_of_a_walk(method: str, trained: int, targ
     within = [f if f < target else math.inf for f in found.first_bad.tolist()]
     assert within == first
     assert found.bad(target).tolist() == [f < target for f in first]
+
+
+def test_a_new_base_is_an_extension_of_the_old_one() -> None:
+    model, spec, trained, target = RopeSpec(d_head=16), RopeSpec(d_head=16, base=500.0), 64, 256
+    found = angles(spec, trained, target, model)
+    old, new = model.inv_freq(), spec.inv_freq()
+    for i, (a, b) in enumerate(zip(old.tolist(), new.tolist(), strict=True)):
+        past = [m for m in range(target) if m * b >= trained * a * (1 - 1e-12)]
+        full = trained * a >= 2 * math.pi
+        assert bool(found.full[i]) == full
+        assert found.bad(target)[i] == (bool(past) and not full)
+        assert not found.bad(target)[i] or found.first_bad[i] == past[0]
+    assert found.bad(target).any()
+    doublings, _ = beyond(spec, trained, target, target, model)
+    assert ((doublings >= -1e-9).any(-1) == found.bad(target)).all()
+    turned = torch.stack([torch.polar(torch.ones(8).double(), w) - 1 for w in (new, old)]).abs().norm(dim=-1)
+    assert resolution(spec, target, model) == pytest.approx(float(turned[0] / turned[1]))
+    with pytest.raises(ValueError, match="a model with 8 pairs is not legal; legal: 4"):
+        angles(RopeSpec(d_head=8), trained, target, model)
+
+
+@pytest.mark.parametrize(("name", "divided"), [("linear", 4), ("ntk", 4), ("yarn", 4), ("dynamic", 13), ("none", 1)])
+def test_the_slowest_pair_is_stretched(name: str, divided: float) -> None:
+    assert stretch(methods(RopeSpec(), 4096, 16_384)[name], 16_384) == pytest.approx(divided)
+
+
+def test_dynamic_ntk_with_factor_one_is_the_papers() -> None:
+    """Section 3.3 of Peng et al. 2023: s = max(1, L/L₀)."""
+    spec = RopeSpec(scaling="dynamic", factor=1.0, original_max_position_embeddings=4096)
+    assert [stretch(spec, n) for n in (1024, 4096, 16_384)] == pytest.approx([1, 1, 4])
+    assert stretch(RopeSpec(scaling="proportional", rotary_fraction=0.5, factor=8.0), 64) == pytest.approx(8)
 
 
 def test_what_each_method_is_known_for() -> None:

@@ -13,11 +13,19 @@ from hypothesis import strategies as st
 from support import reference, within
 
 from posenc_core import SpecError, apply_rotary, porting
-from posenc_core.fingerprint import BASES, FITS, describe, fingerprint, fingerprint_of
+from posenc_core.fingerprint import (
+    BASES,
+    FITS,
+    MOST_CHECKS,
+    MOST_TELLING,
+    describe,
+    fingerprint,
+    fingerprint_of,
+)
 from posenc_core.frequencies import attention_scales, rope_frequencies
 from posenc_core.pasted import MAX_CHARACTERS, MAX_NUMBERS, InvFreq, Rotated, Tables, read_pasted
 from posenc_core.porting import rounded_phases
-from posenc_core.readings import stored_format
+from posenc_core.readings import Reading, stored_format
 from posenc_core.schemes.rope import RopeSpec
 
 SPECS = {
@@ -168,13 +176,254 @@ def test_what_cannot_be_told_apart_is_all_listed():
     assert "any base" in one.sentence
 
 
-def test_a_list_that_is_no_formula_is_a_list_of_divisors():
-    divisors = tuple(1 + 0.03 * i + 0.01 * (i % 3) for i in range(48))
-    found = fingerprint(digits(1e4 ** (-torch.arange(48) / 48.0) / torch.tensor(divisors), 6))
+DIVISORS = tuple(1 + 0.03 * i + 0.01 * (i % 3) for i in range(48))
+
+
+def test_a_list_that_is_no_formula_is_no_finding():
+    """A divisor for each pair explains any list: it is told, last, and does not count as a fit."""
+    found = fingerprint(digits(1e4 ** (-torch.arange(48) / 48.0) / torch.tensor(DIVISORS), 6))
+    last = found.candidates[-1]
+    assert (last.spec.scaling, last.anything, last.fits) == ("longrope", True, False)
+    assert last.spec.short_factor == pytest.approx(DIVISORS, rel=1e-4)
+    assert "as any list allows" in last.sentence
+    assert "base" not in last.sentence
+    assert found.fitting == 0
+    assert found.sentence.startswith("No method that was tried explains these numbers; as with any list")
+    assert "the base cannot be told" in found.sentence
+
+
+def test_a_list_of_divisors_that_is_known_is_a_finding():
+    spec = RopeSpec(d_head=96, scaling="longrope", short_factor=DIVISORS)
+    found = fingerprint(digits(inv_freq(spec), 6), known={"Phi": spec})
+    assert found.fitting == 1
+    assert found.candidates[0].names == ("Phi",)
+    assert fingerprint(digits(inv_freq(spec), 6), expected=spec).candidates[0].spec == spec
+
+
+@pytest.mark.parametrize("expected", [RopeSpec(d_head=128, base=5e5), RopeSpec(d_head=128), None], ids=str)
+@pytest.mark.parametrize("ratios", [{20: 1.1}, {0: 1.25}, {63: 0.5}, {7: 0.9, 40: 1.2}, {11: 1.1, 12: 1.1}], ids=str)
+def test_a_wrong_pair_of_a_known_spectrum_is_named(ratios, expected):
+    w = inv_freq(RopeSpec(d_head=128, base=5e5))
+    for pair, ratio in ratios.items():
+        w[pair] *= ratio
+    if expected is not None and expected.base != 5e5 and 11 in ratios:
+        return  # two neighbours that are off together are told by what is expected only
+    found = fingerprint(digits(w, 9), expected=expected or RopeSpec(d_head=128, base=5e5))
     best = found.candidates[0]
-    assert best.spec.scaling == "longrope"
     assert best.fits
-    assert best.spec.short_factor == pytest.approx(divisors, rel=1e-4)
+    assert best.spec.scaling == "none"
+    assert best.spec.base == 5e5
+    assert dict(best.outliers) == pytest.approx(ratios, rel=1e-6)
+    for pair, ratio in ratios.items():
+        assert f"but pair {pair} is {ratio:g} times as fast" in best.sentence
+    torch.testing.assert_close(best.inv_freq, w, rtol=1e-8, atol=0)
+    if expected is not None and expected.base == 5e5:
+        assert best.first_pair == min(ratios)
+
+
+def test_a_wrong_pair_of_a_scaled_spectrum_is_named():
+    w = inv_freq(SPECS["yarn"])
+    w[30] *= 1.5
+    best = fingerprint(digits(w, 9)).candidates[0]
+    assert best.fits
+    assert (best.spec.scaling, best.spec.factor) == ("yarn", 4.0)
+    assert "but pair 30 is 1.5 times as fast" in best.sentence
+
+
+THIRDS = 131_072 / 6_144
+ODD = {
+    "linear": RopeSpec(d_head=128, scaling="linear", factor=THIRDS),
+    "yarn": RopeSpec(d_head=128, scaling="yarn", factor=THIRDS, original_max_position_embeddings=6144),
+    "llama3": RopeSpec(d_head=128, base=5e5, scaling="llama3", factor=8.0, original_max_position_embeddings=6000),
+    "llama3, odd factor": RopeSpec(
+        d_head=128, base=5e5, scaling="llama3", factor=7.3, original_max_position_embeddings=12_345
+    ),
+    "betas": RopeSpec(d_head=128, scaling="yarn", factor=4.0, original_max_position_embeddings=4096, beta_fast=20.0,
+                      beta_slow=3.0),
+    "betas, not truncated": RopeSpec(d_head=128, scaling="yarn", factor=4.0, original_max_position_embeddings=4096,
+                                     beta_fast=20.0, beta_slow=3.0, truncate=False),
+    "length": RopeSpec(d_head=128, scaling="yarn", factor=4.0, original_max_position_embeddings=5000, truncate=False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [8, 9])
+@pytest.mark.parametrize("name", ODD)
+def test_numbers_that_are_in_no_list_are_told_by_the_data(name, count):
+    spec = ODD[name]
+    best = fingerprint(digits(inv_freq(spec), count)).candidates[0]
+    assert best.fits
+    assert best.spec.scaling == spec.scaling
+    assert best.spec.base == spec.base
+    assert best.spec.factor == pytest.approx(spec.factor, rel=1e-5)
+    torch.testing.assert_close(inv_freq(best.spec), inv_freq(spec), rtol=2e-6, atol=0)
+    if name.startswith(("llama3", "length")):
+        assert best.spec.original_max_position_embeddings == spec.original_max_position_embeddings
+    if name.startswith("betas"):
+        assert (best.spec.beta_fast, best.spec.beta_slow, best.spec.truncate) == (20.0, 3.0, spec.truncate)
+        assert "betas 20 and 3" in best.sentence
+
+
+@pytest.mark.parametrize("spec", [SPECS["plain"], SPECS["yarn"], SPECS["llama3.1"]], ids=["plain", "yarn", "llama3"])
+@pytest.mark.parametrize(("times", "words"), [
+    (1 / (2 * math.pi), "in turns instead of radians"), (180 / math.pi, "in degrees instead of radians"),
+    (0.7, "all multiplied by 0.7"), (3.0, "all multiplied by 3"),
+])  # fmt: skip
+def test_a_multiple_of_a_spectrum_is_named(spec, times, words):
+    found = fingerprint(digits(times * inv_freq(spec), 9), expected=spec)
+    fitting = [c for c in found.candidates if c.fits]
+    assert any(words in c.sentence and c.spec == spec for c in fitting) or (times == 0.7 and spec.scaling == "none")
+    if times != 0.7:
+        best = found.candidates[0]
+        assert words in best.sentence
+        torch.testing.assert_close(best.inv_freq, times * inv_freq(spec), rtol=1e-6, atol=0)
+        assert best.first_pair == 0
+
+
+@pytest.mark.parametrize("text", [str([1e-4] * 64), str([0.5] * 64), str([1e-4] * 9 + [1e-5] * 9)])
+def test_a_flat_list_is_no_longrope(text):
+    found = fingerprint(text)
+    assert found.fitting == 0
+    assert not any(c.fits for c in found.candidates)
+
+
+@pytest.mark.parametrize(("base", "length"), [(1e4, 4096), (1e6, 32_768), (1e4, 5000), (5e5, 8192)])
+def test_the_lengths_that_give_the_same_numbers_are_told(base, length):
+    """Against a search of the neighbouring lengths one by one."""
+    spec = RopeSpec(d_head=128, base=base, scaling="yarn", factor=4.0, original_max_position_embeddings=length)
+    w = inv_freq(spec)
+
+    def same(n):
+        return torch.allclose(inv_freq(spec.replace(original_max_position_embeddings=n)), w, rtol=1e-9, atol=0)
+
+    low = next(n for n in range(length, 0, -1) if not same(n - 1))
+    high = next(n for n in range(length, 2 * length) if not same(n + 1))
+    best = fingerprint(digits(w, 8)).candidates[0]
+    assert best.lengths == (low, high)
+    named = f"trained at {length:,} ({low:,} to {high:,} give the same numbers)"
+    span = f"trained at {low:,} to {high:,}, which give the same numbers"
+    assert (span if length == 5000 else named) in best.sentence
+
+
+def test_a_length_that_the_numbers_tell_is_told_alone():
+    best = fingerprint(digits(inv_freq(SPECS["yarn not truncated"]), 9)).candidates[0]
+    assert best.lengths == (32_768, 32_768)
+    assert "trained at 32,768, not truncated" in best.sentence
+
+
+@pytest.mark.parametrize("base", [10.0, 100.0, 500.0, 707.0, 1000.0])
+def test_a_short_base_comes_before_a_slip(base):
+    found = fingerprint(digits(inv_freq(RopeSpec(d_head=128, base=base)), 6))
+    best = found.candidates[0]
+    assert (best.slip, best.spec.scaling, best.spec.base) == ("", "none", base)
+    assert "()" not in found.sentence
+    assert "differ in )" not in found.sentence
+    if found.fitting > 1:
+        assert "they differ in reading of the exponent" in found.sentence
+
+
+def test_a_factor_set_by_hand_costs_rank():
+    for seed in range(4):
+        x, y = vector(SPECS["yarn"], 7, dtype=torch.bfloat16, seed=seed)
+        found = fingerprint(rotated_text(x, 7, y))
+        best = found.candidates[0]
+        assert (best.spec.scaling, best.spec.factor, best.spec.attention_factor) == ("yarn", 4.0, 0.0)
+
+
+def test_no_scaling_comes_before_a_model_of_a_scaling():
+    row = inv_freq(RopeSpec(d_head=128, base=5e5)).cos()
+    known = {"Llama": RopeSpec(d_head=128, base=5e5, scaling="llama3", factor=32.0,
+                               original_max_position_embeddings=8192)}  # fmt: skip
+    for text in (f"cos = {row.tolist()} position = 1", f"cos = {digits(row)} position = 1"):
+        found = fingerprint(text, known=known)
+        assert found.candidates[0].spec.scaling == "none", found.candidates[0].sentence
+        assert found.candidates[0].spec.base == 5e5
+
+
+def test_all_that_fit_are_counted():
+    x, y = vector(RopeSpec(d_head=128, rotary_fraction=0.25, layout="interleaved"), 1, dtype=torch.bfloat16)
+    found = fingerprint(rotated_text(x, 1, y))
+    shown = sum(c.fits for c in found.candidates)
+    assert found.fitting >= shown
+    if found.fitting > shown:
+        assert f"{found.fitting:,} candidates fit, the simplest {shown} are shown" in found.sentence
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 6, 9])
+@pytest.mark.parametrize("base", [12_345.0, 7_654_321.0])
+def test_a_base_has_as_many_digits_as_the_numbers_tell(base, count):
+    """The range of bases against those that the digits of every pair allow, by closed form."""
+    text = digits(inv_freq(RopeSpec(d_head=64, base=base)), count)
+    found = fingerprint(text)
+    best = found.candidates[0]
+    block = read_pasted(text).values
+    index = torch.arange(1, 32, dtype=torch.float64) / 32
+    slack = FITS * (block.resolution * 1.001 + 1e-6 * block.values)[1:]
+    low, high = ((block.values[1:] + d) ** (-1 / index) for d in (slack, -slack))
+    share = (high.min() / low.max() - 1).item()
+    assert best.bases == pytest.approx((low.max().item(), high.min().item()), rel=0.1 * share)
+    assert low.max() <= base <= high.min()
+    said = best.sentence.split("base ")[1].removeprefix("about ").replace(",", "")
+    assert low.max() <= float(said) <= high.min()
+    unit = 10.0 ** (len(said) - len(said.rstrip("0")))
+    assert unit >= 0.1 * (high.min() - low.max()).item()  # no digit more than the numbers tell
+    assert ("about" in best.sentence) == ("allow any base from" in found.sentence)
+
+
+# ------------------------------------------------------------------ what a paste may cost
+
+ONES = "[" + ", ".join(["1"] * 64) + "]"
+WIDE = 44_000
+ADVERSARIAL = {
+    "two ones": "[1, 1]",
+    "ones": ONES,
+    "512 ones": "[" + ", ".join(["1"] * 512) + "]",
+    "nearly ones": str([1.0 - 1e-3 * i for i in range(512)]),
+    "flat": str([1e-4] * 512),
+    "one digit": "[" + ", ".join(f"{v:.1g}" for v in 1e4 ** (-np.arange(512) / 512)) + "]",
+    "steps": str([1.0] * 256 + [0.25] * 256),
+    "tall cos": "cos = " + str([[round(math.cos(p), 1)] for p in range(WIDE // 2)]),
+    "tall": "cos = " + str([[1, 0]] * 9000 + [[0, 1]]) + " sin = " + str([[0, 1]] * 9000 + [[1, 0]]),
+    "wide": "cos = " + str([[1] * 512] * 30 + [[0.9] * 512]) + "sin = " + str([[0] * 512] * 30 + [[0.1] * 512]),
+    "late": "cos = " + str([[1] * 64]) + " sin = " + str([[0.1] * 64]) + " position = 1000000",
+    "hardly": f"x = {[1] * 512} position = 9 rotated = {[1] * 255 + [1.1] + [1] * 256}",
+    "small": f"x = {[1] * 1024} position = 0.001 rotated = {[1.001] * 1024}",
+    "zeros": f"x = {[0] * 1023 + [1]} position = 1 rotated = {[0] * 1023 + [1]}".replace("1]", "0.5]", 1),
+    "rows": f"x = {[[1, 2] * 64] * 90} position = {list(range(1, 91))} rotated = {[[2, 1] * 64] * 90}",
+}
+KNOWN = {f"model {i}": s for i, s in enumerate(list(SPECS.values()) * 4)}
+
+
+@pytest.mark.parametrize("name", ADVERSARIAL)
+def test_the_cost_of_a_paste_is_bounded(name):
+    """By counting what is made and compared, each at most a tenth of a millisecond or so."""
+    try:
+        found = fingerprint(ADVERSARIAL[name], expected=SPECS["yarn"], known=KNOWN)
+    except SpecError:
+        return
+    assert 0 < found.checks <= MOST_CHECKS + MOST_TELLING
+    assert found.candidates
+
+
+def test_the_cost_counts_what_is_compared(monkeypatch):
+    """Every comparison of a reading with a list of frequencies is paid for."""
+    calls = []
+    inner = Reading.__init__
+
+    def counted(self, *args, **kwargs):
+        inner(self, *args, **kwargs)
+        check = self.check
+
+        def counting(*a):
+            calls.append(len(self.measured))
+            return check(*a)
+
+        object.__setattr__(self, "check", counting)
+
+    monkeypatch.setattr(Reading, "__init__", counted)
+    for name in ("ones", "two ones", "one digit", "tall cos"):
+        calls.clear()
+        found = fingerprint(ADVERSARIAL[name], expected=SPECS["yarn"])
+        assert len(calls) <= found.checks + 8 * 4 * 2, name  # one candidate of each reading is shown in any case
 
 
 @pytest.mark.parametrize("text", ["[5, 3, 2.2, 0.1]", "[3.0, 2.0, 1.0]", "[0.1, 0.2, 0.4]"])
@@ -198,7 +447,8 @@ def test_slips_of_the_exponent_are_named(name):
     found = fingerprint(digits(formula(torch.arange(64, dtype=torch.float64)), 5))
     slips = [c.slip for c in found.candidates if c.fits]
     assert any(name in slip and base in slip for slip in slips), slips
-    assert name in found.candidates[0].sentence or name == "i/R instead"
+    best = found.candidates[0]  # the plain spectrum of base 10 is simpler, and the square root of a base is two slips
+    assert "exponent" in best.sentence or (name, best.spec.base) == ("over the head dim", 10.0)
 
 
 def test_pie_602():
@@ -342,7 +592,8 @@ def test_the_sentence_of_the_issue():
     spec = SPECS["yarn"].replace(attention_factor=1.0)
     x, y = vector(spec, 7)
     best = fingerprint(rotated_text(x, 7, y)).candidates[0]
-    assert best.sentence.startswith("half-split, YaRN factor 4, trained at 4,096, truncated, no attention factor")
+    assert best.sentence.startswith("half-split, YaRN factor 4, trained at 4,096 (4,081 to 4,128 give the same")
+    assert "numbers), truncated, no attention factor, base 10,000" in best.sentence
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

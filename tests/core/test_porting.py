@@ -27,6 +27,7 @@ from posenc_core.porting import (
     mistakes,
     pair_features,
     permutation_code,
+    permute_norm,
     permute_weights,
     phase_error,
     prove_layout,
@@ -175,19 +176,70 @@ def test_the_code_runs_and_permutes(to, heads, kv, d_head, rotary, start):
     space: dict[str, object] = {}
     exec(permutation_code(heads, kv, d_head, rotary, to, start), space)
     w_q, w_k, other = normal(heads * d_head, 5), normal(kv * d_head, 5), normal(5, 5)
+    one, every, each = normal(d_head), normal(heads * d_head, seed=3), normal(kv, d_head, seed=4)
     state = {"layers.0.q_proj.weight": w_q, "layers.0.k_proj.weight": w_k, "layers.0.k_proj.bias": w_k[:, 0],
-             "layers.0.v_proj.weight": other}  # fmt: skip
+             "layers.0.v_proj.weight": other, "layers.0.q_norm.weight": one, "layers.1.q_norm.weight": every,
+             "layers.0.k_norm.weight": each, "norm.weight": other}  # fmt: skip
     made = space["convert"](state)
     assert torch.equal(made["layers.0.q_proj.weight"], permute_weights(w_q, heads, rotary, to, start))
     assert torch.equal(made["layers.0.k_proj.weight"], permute_weights(w_k, kv, rotary, to, start))
     assert torch.equal(made["layers.0.k_proj.bias"], permute_weights(w_k[:, 0], kv, rotary, to, start))
-    assert made["layers.0.v_proj.weight"] is other
+    assert made["layers.0.v_proj.weight"] is made["norm.weight"] is other
+    assert torch.equal(made["layers.0.q_norm.weight"], one[layout_permutation(d_head, rotary, to, start)])
+    assert torch.equal(made["layers.1.q_norm.weight"], permute_weights(every, heads, rotary, to, start))
+    assert torch.equal(
+        made["layers.0.k_norm.weight"], permute_weights(each.flatten(), kv, rotary, to, start).view(kv, -1)
+    )
+    for norm in (one, every, each):
+        assert torch.equal(space["permute_norm"](norm), permute_norm(norm, d_head, rotary, to, start))
     assert torch.equal(w_q.unflatten(0, (heads, d_head))[:, space["index"]][:, space["back"]].flatten(0, 1), w_q)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=named)
+@pytest.mark.parametrize("over", ["head", "all heads", "each head"])
+def test_a_learned_norm_before_the_rotation_is_permuted_by_the_code(spec, over):
+    """Qwen3 and Gemma 3 (one norm for all heads), OLMo 2 (over all heads): scores of both layouts, by plain loops."""
+    heads, length, d = 2, 5, spec.d_head
+    x = normal(length, 7)
+    size = {"head": (d,), "all heads": (heads * d,), "each head": (heads, d)}[over]
+    state = {"attn.q_proj.weight": normal(heads * d, 7, seed=1), "attn.k_proj.weight": normal(heads * d, 7, seed=2),
+             "attn.q_norm.weight": 1 + normal(*size, seed=3) / 2,
+             "attn.k_norm.weight": 1 + normal(*size, seed=4) / 2}  # fmt: skip
+
+    def scores(state, layout):
+        turned = []
+        for name in ("q", "k"):
+            v, weight = x @ state[f"attn.{name}_proj.weight"].T, state[f"attn.{name}_norm.weight"]
+            if over == "all heads":
+                v = v / v.square().mean(-1, keepdim=True).sqrt() * weight
+            v = v.view(length, heads, d)
+            if over != "all heads":
+                v = v / v.square().mean(-1, keepdim=True).sqrt() * weight
+            angle = torch.arange(length, dtype=torch.float64)[:, None, None] * rope_frequencies(spec).inv_freq
+            turned.append(apply_rotary(v, angle.cos(), angle.sin(), layout))
+        return torch.einsum("mhd,nhd->hmn", *turned) / d**0.5
+
+    to = porting.other_layout(spec.layout)
+    space: dict[str, object] = {}
+    exec(permutation_code(heads, heads, d, spec.rotary_dim, to), space)
+    here, made = scores(state, spec.layout), space["convert"](state)
+    torch.testing.assert_close(scores(made, to), here, rtol=0, atol=1e-12)
+    half_done = made | {name: state[name] for name in state if "norm" in name}
+    assert (scores(half_done, to) - here).abs().max() > 0.01 * here.std()
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=named)
+def test_the_proof_with_norms(spec):
+    proof = prove_layout(spec, 4, 2, norm=True)
+    assert proof.permuted < 1e-13 * proof.scores.abs().max()
+    assert proof.unpermuted > 0.02 * proof.spread
+    assert not torch.equal(proof.scores, prove_layout(spec, 4, 2).scores)
 
 
 @pytest.mark.parametrize(
     ("call", "part"),
     [
+        (lambda: permute_norm(torch.zeros(10), 8, 8, "half"), "no norm of heads of 8"),
         (lambda: layout_permutation(8, 3, "half"), "rotary_dim = 3"),
         (lambda: layout_permutation(8, 10, "half"), "rotary_dim = 10"),
         (lambda: layout_permutation(8, 4, "half", 6), "from feature 6"),

@@ -216,6 +216,8 @@ def test_where_the_factor_acts_matters_for_partial_rotation() -> None:
     one, two = (both.data[both.data["series"] == n]["y"].to_numpy() for n in pictures.VARIANT_NAMES["attention_on"])
     assert f"scores differ by up to {np.abs(one - two).max():.3g}" in both.sentence
     assert "Of 128 features 64 rotate" in both.sentence
+    same = pictures.variants(compute.setting([RopeSpec(rotary_fraction=0.5)], 64, 64), "yarn", "attention_on", 64)
+    assert same.sentence == "The attention factor is 1 here, so both give the same scores."
 
 
 def test_dynamic_ntk_is_as_long_as_the_sequence_or_as_long_as_it_gets() -> None:
@@ -273,7 +275,8 @@ def test_the_curve_of_bases_and_its_sentence() -> None:
     assert bound.smallest is not None
     said = scores.seen_base(DEFAULT)
     assert pictures.whole(bound.smallest) in said
-    assert "10,000 is below" in said
+    assert "10,000 does not fit: Σcos is below zero at distance 1,707" in said
+    assert "every one tried from 32,400,000 on does" in said
     curve = lines.data[lines.data["series"] == scores.SMALLEST]
     assert curve["y"].is_monotonic_increasing
     at_target = curve[curve["x"] == 131_072]["y"].item()
@@ -285,7 +288,176 @@ def test_the_curve_of_bases_and_its_sentence() -> None:
     assert bound.always is not None
     assert bound.always <= wanted < 1.02 * bound.always
     better = compute.setting([LLAMA2.replace(base=wanted)], 8192, 131_072)
-    assert f"{wanted:,.6g} fits" in scores.seen_base(better)
+    assert f"{wanted:,.13g} fits" in scores.seen_base(better)
+
+
+@pytest.mark.parametrize(
+    ("base", "dim", "length", "fits"),
+    [(1_942_040.0, 128, 32_768, False), (2_485_770.0, 128, 32_768, False), (100_101.0, 64, 4096, True),
+     (84_000.0, 128, 8000, True)],
+)  # fmt: skip
+def test_advice_and_chart_agree_on_the_models_own_base(base: float, dim: int, length: int, fits: bool) -> None:
+    """Bases that a grid misjudges: two above what all tried fit from, two below the smallest tried."""
+    model = RopeSpec(d_head=dim, base=base)
+    sums = (torch.arange(length).double()[:, None] * model.inv_freq()).cos().sum(-1)
+    assert bool((sums >= 0).all()) == fits
+    made = compute.setting([model], length, length)
+    bound = compute.reaches(dim).bound(length)
+    assert bound is not None
+    assert bound.smallest is not None
+    assert bound.always is not None
+    assert base < bound.smallest if fits else base > bound.always
+    [reason] = [r for r in recommend(compute.numbers(made, None)).reasons if r.kind == "base"]
+    assert reason.part == ("for" if fits else "against")
+    name = f"{base:,.13g}"
+    assert f"{name} {'fits.' if fits else 'does not fit'}" in scores.seen_base(made)
+    assert f"a base of {name} {'keeps' if fits else 'does not keep'} Σcos above zero" in reason.sentence
+
+
+def test_a_link_to_a_base_leads_to_one_that_does_what_it_says() -> None:
+    for spec, length in ((LLAMA2, 16_384), (LLAMA2.replace(base=1_942_040.0), 32_768), (LLAMA2, 1000)):
+        made = compute.setting([spec], length, length)
+        [link] = scores.base_try(made)
+        other = spec.replace(base=float(link.changes["base"]))
+        assert compute.fits(other, length) is not compute.fits(spec, length)
+    assert scores.base_try(compute.setting([RopeSpec(rotary_fraction=0.25)], 8192, 131_072)) == []
+
+
+def test_features_that_do_not_rotate_keep_the_score_up() -> None:
+    """16 of 64 features rotate: their Σcos falls below zero at 91, and the score of equal vectors never does."""
+    made = compute.setting([RopeSpec(rotary_fraction=0.25)], 8192, 131_072)
+    spec = made.methods["llama3"]
+    own = extension.own_score(spec, torch.arange(131_072), 131_072)
+    assert own.min() > 4
+    assert compute.negative(spec, 131_072).distance == 91
+    assert compute.score_negative(spec, 131_072).distance is None
+    said = scores.seen_decay(made, "llama3")
+    assert "sum over the rotating pairs first falls below zero at distance 91" in said
+    assert "48 still features add 24 to the sum: it stays above zero at all distances below 131,072" in said
+    found = compute.numbers(made, compute.recorded_toy())
+    assert found.fits
+    assert {c.negative for c in found.candidates} == {None}
+    assert "Train with" not in recommend(found).verdict
+    assert "with the 24 that its 48 still features add it does" in scores.seen_base(made)
+
+
+@pytest.mark.parametrize("scaling", ["none", "yarn"])
+def test_the_first_negative_score_counts_every_feature_and_the_attention_factor(scaling: str) -> None:
+    spec = RopeSpec(rotary_fraction=0.75, scaling=scaling) if scaling == "none" else RopeSpec(
+        rotary_fraction=0.75, scaling=scaling, factor=2.0, attention_factor=3.0, original_max_position_embeddings=512
+    )  # fmt: skip
+    own = extension.own_score(spec, torch.arange(65_536), 65_536)
+    first = int((own < 0).nonzero()[0])
+    assert compute.score_negative(spec, 65_536).distance == first
+    assert compute.negative(spec, 65_536).distance < first
+
+
+def test_a_new_base_is_measured_against_the_arcs_of_the_model() -> None:
+    """Base 10,000 trained at 4,096, run with 500,000 at 16,384: every arc fits."""
+    made = compute.setting([LLAMA2, LLAMA2.replace(base=500_000.0)], 4096, 16_384)
+    old, new = made.base.inv_freq(), made.methods["second"].inv_freq()
+    past = (16_383 * new >= 4096 * old) & (4096 * old < 2 * np.pi)
+    assert not past.any()
+    found = compute.arcs(made, "second")
+    assert not found.bad(16_384).any()
+    torch.testing.assert_close(found.seen, old * 4096 / (2 * np.pi))
+    torch.testing.assert_close(found.ratio, new / old)
+    assert (extension.beyond(made.methods["second"], 4096, 16_384, 64, made.base)[0].nan_to_num(-1) < 0).all()
+    assert "second (base 500,000)" in pictures.seen_arcs(made).split("pairs that do")[0]
+    assert "against the trained arcs of the model, base 10,000" in pictures.seen_map(made, "second")
+    assert pictures.key_numbers(made, "second")[0][1] == "0 of 64 pairs"
+    assert pictures.arc_dashes(made) == (pictures.SEEN, "second (base 500,000)")
+    data, _, (low, high) = pictures.ratio_lines(made, "second")
+    drawn = data[(data["part"] == "line") & (data["series"] == "second (base 500,000)")]["y"]
+    np.testing.assert_allclose(drawn, (new / old).numpy())
+    assert (low < drawn).all()
+    assert "1 kept, 63 divided; the largest division is by 47.04" in pictures.seen_ratios(made, "second")
+    smaller = compute.setting([LLAMA2, LLAMA2.replace(base=500.0)], 4096, 16_384)
+    data, _, (_, high) = pictures.ratio_lines(smaller, "second")
+    assert data[data["part"] == "line"]["y"].max() < high
+
+
+def test_a_second_head_of_another_size_has_arcs_of_its_own_and_its_own_dashes() -> None:
+    made = compute.setting([LLAMA2, RopeSpec(d_head=64, base=500_000.0)], 4096, 16_384)
+    own = made.methods["second"].inv_freq() * 4096 / (2 * np.pi)
+    lines = pictures.arc_lines(made)
+    drawn = lines.data[lines.data["series"] == pictures.SEEN_SECOND]["y"]
+    np.testing.assert_allclose(drawn, own.numpy())
+    assert pictures.SEEN_SECOND in pictures.arc_dashes(made)
+    bad = int((own < 1).sum())
+    assert bad == 16
+    said = pictures.seen_arcs(made)
+    assert f"second (base 500,000) {bad}." in said
+    assert "The second scheme rotates 32 pairs where the model rotates 64" in said
+
+
+DEEPSEEK = RopeSpec(
+    layout="interleaved", scaling="yarn", factor=40.0, original_max_position_embeddings=4096, mscale=1.0,
+    mscale_all_dim=1.0,
+)  # fmt: skip
+
+
+def test_what_multiplies_which_scores() -> None:
+    made = compute.setting([DEEPSEEK], 4096, 163_840)
+    g2 = (0.1 * np.log(40) + 1) ** 2
+    assert scores.seen_factors(made) == f"yarn multiplies all scores by {g2:.4g}, g(mscale_all_dim)²."
+    name, value, said = pictures.key_numbers(made, "yarn")[3]
+    assert (name, value) == ("score factor", f"{g2:.4g}")
+    assert f"1 through cos and sin of both q and k, {g2:.4g} on all scores" in said
+    on_tables = scores.seen_factors(compute.setting([RopeSpec()], 4096, 163_840))
+    assert on_tables == f"yarn multiplies scores of rotating features by {g2:.4g}, the square of its attention factor."
+    on_scores = RopeSpec(scaling="yarn", factor=40.0, original_max_position_embeddings=4096, attention_on="scores")
+    said = scores.seen_factors(compute.setting([on_scores], 4096, 163_840))
+    assert said == f"yarn multiplies all scores by {g2:.4g}, the square of its attention factor {g2**0.5:.4g}."
+    assert scores.seen_factors(compute.setting([RopeSpec()], 64, 64)) == "No method here sharpens the scores."
+
+
+@pytest.mark.parametrize(("target", "expected"), [(16_384, 0.157), (5000, 0.234)])
+def test_roformers_factor_is_that_of_the_target(target: int, expected: float) -> None:
+    """Against partial sums made one at a time."""
+    made = compute.setting([LLAMA2], 4096, target)
+    w = made.methods["none"].inv_freq().numpy()
+    factor = np.abs(np.cumsum(np.exp(1j * target * w))).mean() / np.abs(np.cumsum(np.ones(len(w)))).mean()
+    assert factor == pytest.approx(expected, abs=5e-4)
+    assert compute.decay(made.methods["none"], target).at_target == pytest.approx(factor)
+    assert f"{factor:.3g} unchanged" in scores.seen_bound(made, "none")
+
+
+def test_dynamic_ntk_tells_how_far_it_stretches() -> None:
+    for times in (4, 32):
+        made = compute.setting([LLAMA2], 4096, 4096 * times)
+        slowest = float(LLAMA2.inv_freq()[-1] / rope_frequencies(made.methods["dynamic"], made.target).inv_freq[-1])
+        assert slowest == pytest.approx(times**2 - times + 1)
+        said = f"stretches by {times**2 - times + 1} at {4096 * times:,} positions"
+        assert said in pictures.seen_map(made, "dynamic")
+        assert said in pictures.seen_table(compute.numbers(made, None))
+        assert "stretches" not in pictures.seen_map(made, "ntk")
+    assert "stretches" not in pictures.seen_table(compute.numbers(compute.setting([LLAMA2], 4096, 4096), None))
+    toy = compute.recorded_toy()
+    assert toy is not None
+    assert "with factor 4 stretches by 13 there" in toys.seen(toy.run, 4)
+
+
+def test_the_map_says_why_no_position_is_out_of_distribution() -> None:
+    some = pictures.seen_map(compute.setting([LLAMA2], 4096, 16_384), "yarn")
+    assert "46 of 64 pairs turned fully in training and know every angle (hatched); the other 18 stay within" in some
+    every = pictures.seen_map(compute.setting([LLAMA2.replace(base=500.0)], 4096, 16_384), "none")
+    assert "64 of 64 pairs turned fully in training and know every angle (hatched), so no position" in every
+
+
+def test_a_scaling_made_for_another_length_is_told_with_a_link_to_it() -> None:
+    made = compute.setting([DEEPSEEK], 8192, 131_072)
+    found = pictures.other_length(made, "linear")
+    assert found is not None
+    said, [link] = found
+    assert "original_max_position_embeddings = 4,096; this page takes 8,192" in said
+    assert link.changes == {"trained_length": "4096", "target_length": "131072", "method": "linear"}
+    assert pictures.other_length(compute.setting([DEEPSEEK], 4096, 131_072), "yarn") is None
+    assert (
+        pictures.other_length(compute.setting([RopeSpec(scaling="linear", factor=4.0)], 8192, 16_384), "none") is None
+    )
+    far = RopeSpec(scaling="llama3", factor=8.0, original_max_position_embeddings=2**30)
+    assert pictures.other_length(compute.setting([far], 8192, 16_384), "none")[1] == []  # type: ignore[index]
 
 
 def test_p_rope_has_no_bound_and_says_so() -> None:
@@ -304,7 +476,7 @@ def test_entropies_go_on_past_the_keys_that_are_drawn() -> None:
     assert found.divergence[-1] == found.divergence[drawn]
     made = extension.sharpness(DEFAULT.methods["yarn"], [n for n in found.lengths.astype(int) if n <= compute.KEYS])
     np.testing.assert_allclose(found.without[: drawn + 1], made.without.numpy())
-    assert "no attention factor" in scores.seen_entropy(DEFAULT, "llama3")
+    assert "multiplies no scores" in scores.seen_entropy(DEFAULT, "llama3")
 
 
 def test_cached_keys_are_right_where_their_frequencies_are() -> None:
@@ -357,7 +529,10 @@ def test_the_table_and_the_paragraph_hold_the_numbers() -> None:
     assert all(r.sentence in text for r in advice.reasons)
     assert {r.part for r in advice.reasons} <= pictures.PARTS.keys()
     tries = pictures.advice_tries(DEFAULT, "yarn", advice)
-    assert {t.changes["method"] for t in tries} == {"none", "linear"}
+    assert {t.changes["method"] for t in tries} == {"ntk_by_parts", "none", "linear"}
+    assert text.count("\n- **") == len({r.part for r in advice.reasons})  # every part on a line of its own
+    for c in found.candidates:
+        assert table.loc[c.name, "score < 0"] == ("never" if c.negative is None else f"{c.negative:,}")
 
 
 def test_without_a_measurement_the_recommendation_still_has_reasons() -> None:

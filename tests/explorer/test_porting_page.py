@@ -185,8 +185,10 @@ def test_the_proof_and_its_code(open_app: Any) -> None:
     assert numbers(at)["not permuted"] == f"{proof.unpermuted:.3g}"
     bars = pictures.proof_bars(ROPE, 2, 3)
     assert bars.data["value"].tolist() == pytest.approx(
-        [proof.permuted, proof.unpermuted, *compute.mla_proof(ROPE)[1:3]], rel=1e-9
+        [proof.permuted, proof.unpermuted, *compute.mla_proof(ROPE)[1:3], *compute.norm_proof(ROPE)[1:3]], rel=1e-9
     )
+    assert "learned norm of q and k" in texts(at)
+    assert f"left as it is, {compute.norm_proof(ROPE).unpermuted:.3g}" in texts(at)
     (code,) = [c.value for c in at.code]
     space: dict[str, Any] = {}
     exec(code, space)
@@ -266,7 +268,7 @@ def test_samples_are_pasted_and_recognised(open_app: Any, name: str) -> None:
     assert best.fits
     assert best.sentence[1:] in texts(at)
     told = {
-        "YaRN": "half-split, YaRN factor 4, trained at 4,096, not truncated", "inte": "interleaved, no scaling",
+        "YaRN": "half-split, YaRN factor 4, trained at 4,096", "inte": "interleaved, no scaling",
         "tabl": "computed in bfloat16", "inv_": "Llama 3 scaling, factor 8",
     }  # fmt: skip
     assert told[name[:4]] in best.sentence
@@ -288,6 +290,32 @@ def test_a_short_paste_is_in_the_address_and_a_long_one_is_not(open_app: Any, ad
     assert "no scaling, base 10,000" in texts(at).lower()
     at.run()
     assert at.text_area(key="pasted").value == long  # it stays while other things change
+
+
+def test_a_list_of_no_method_is_told_and_is_no_finding(open_app: Any) -> None:
+    text = "[" + ", ".join(f"{1e4 ** (-i / 48) / (1 + 0.03 * i + 0.01 * (i % 3)):.6g}" for i in range(48)) + "]"
+    at = open_app("porting", {"scheme": "rope", "part": "fingerprint", "pasted": text})
+    assert not at.exception
+    assert "No method that was tried fits" in texts(at)
+    assert "as with any list, a divisor for each pair can" in texts(at)
+    assert numbers(at)["fitting"] == "0"
+    assert numbers(at)["first pair off"] == numbers(at)["first position off"] == "–"
+    found = fingerprint(text, "auto", ROPE, compute.known())
+    rows = pictures.table(found)
+    assert rows["fits"].tolist() == ["no"] * (len(rows) - 1) + ["any list does"]
+
+
+def test_a_wrong_pair_is_named(open_app: Any) -> None:
+    w = rope_frequencies(RopeSpec(d_head=32, base=500_000.0)).inv_freq
+    w[9] *= 1.1
+    text = "[" + ", ".join(f"{v:.9g}" for v in w.tolist()) + "]"
+    at = open_app(
+        "porting", {"scheme": "rope", "d_head": "32", "base": "500000", "part": "fingerprint", "pasted": text}
+    )
+    assert not at.exception
+    assert "but pair 9 is 1.1 times as fast" in texts(at)
+    assert "1 of 16 pairs turn at another speed" in texts(at)
+    assert numbers(at) | {"fitting": "1", "first pair off": "9"} == numbers(at)
 
 
 @pytest.mark.parametrize(
