@@ -14,7 +14,6 @@ from explorer.pictures import config as pictures
 from explorer.text import Try
 from explorer.views import LLAMA31_CONFIG, ConfigView
 from posenc_core import ModelEncoding, Problem, SpecError
-from posenc_core.export import EXPORTS
 
 REFUSED = "_config_refused"  # session key: what was wrong with the last upload, and the box's text beside it
 
@@ -26,11 +25,16 @@ def refused(problems: tuple[Problem, ...]) -> None:
     st.error(f"This config cannot be read:\n{lines}{more}", icon=":material/error:")
 
 
+def encodable(text: str) -> str:
+    """The text without halves of surrogate pairs, which cannot be sent to a browser."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def text_field(view: widgets.View[ConfigView], name: str, height: int) -> str:
     """A text field's widget at a height in px, or of one line at 0; `widgets` makes all of them three lines high."""
     p = view.view.param(name)
     asked = state.get(name, p.default)
-    state.feed(name, asked if isinstance(asked, str) else p.default)
+    state.feed(name, encodable(asked) if isinstance(asked, str) else p.default)
     help_text = f"`{name}` · {p.meaning}. Legal: {p.legal}."
     title = widgets.label(name)
     made = (
@@ -71,7 +75,7 @@ def uploaded() -> None:
 
 chosen = widgets.chosen()
 view = widgets.View(ConfigView)
-show.heading("Config", chosen, "Paste a `config.json` and see what its layers really do with positions.")
+show.titled("Config", chosen, "Paste a `config.json` and see what its layers really do with positions.")
 answer = st.container()
 
 box, picture = st.columns([2, 3])
@@ -118,7 +122,7 @@ with picture:
             x_title="pair (high to low frequency)", y_title=lines.y_title, series=lines.series, y_log=True,
             dashed=dashed, guide_colour=TRAINING_LENGTH_COLOUR, height=320, legend_columns=1,
         )  # fmt: skip
-        show.below(pictures.seen_spectrum(model), pictures.uses(model))
+        below = st.container()  # its links carry the kind that is chosen further down
     if slopes is not None:
         show.chart(
             curves.curves, slopes.data, name="slopes", alt_text="Slope of every head", x_title="head", points=True,
@@ -142,6 +146,8 @@ if model.ropes:
     with controls[1]:
         if model.several:
             kind = view.field("kind", maximum=len(model.kinds) - 1)
+    with below:
+        show.below(pictures.seen_spectrum(model), pictures.uses(model, kind))
     rope = model.kinds[kind].rope
     if rope is None:
         st.caption(f"{show.plain(model.kinds[kind].name)}: no frequencies.")
@@ -171,8 +177,10 @@ if isinstance(export.content, bytes):
             mime="application/octet-stream", icon=":material/download:", on_click="ignore",
         )  # fmt: skip
 elif export.text:
-    st.code(export.text, language=export.language, height=min(420, 60 + 22 * export.text.count("\n") + 22))
-st.caption(f"{export.name} · {len(EXPORTS)} targets; what a target cannot say is told above it.")
+    st.code(encodable(export.text), language=export.language, height=min(420, 60 + 22 * export.text.count("\n") + 22))
+st.caption(f"{export.name}. {pictures.HOW[target]} What this target cannot say is told above it.")
+with st.expander("The sidebar's scheme, which can be exported too", expanded=not of_config):
+    show.formulae(chosen)
 
 st.markdown("#### Diagnosis manual")
 with st.container():

@@ -11,7 +11,7 @@ import torch
 
 from posenc_core import snippet
 from posenc_core.export_config import in_config_words, json_text, reach_of, transformers, transformers_legacy, vllm
-from posenc_core.export_model import Export, State, by_layer, model_of, told_of
+from posenc_core.export_model import Export, State, beside, by_layer, model_of, told_of
 from posenc_core.frequencies import attention_scales, rope_frequencies, yarn_mscale
 from posenc_core.rotary import cos_sin
 from posenc_core.schemes.alibi import AlibiSpec
@@ -52,6 +52,7 @@ def llama_cpp(state: State) -> Export:
     flags, losses = made
     if len(model.kinds) > len(model.ropes):
         losses.append("layers without positions: the architecture decides which they are; no option sets them.")
+    losses += beside(model, "the GGUF file or its architecture holds it; no option sets it")
     return Export(name, "bash", " \\\n".join(f"{k} {v}" for k, v in flags.items()), told_of(losses, model))
 
 
@@ -136,6 +137,7 @@ def pytorch(state: State) -> Export:
         for s in model.specs
         if s.mrope_section
     ]
+    losses += beside(model, "the code here does not")
     specs = list(dict.fromkeys(k.spec for k in model.kinds))
     parts, names = list[str](), dict[Spec, str]()
     for index, spec in enumerate(specs):
@@ -167,6 +169,7 @@ def tables(state: State, positions: int | None = None) -> Export:
     """Frequencies and tables as NumPy's npz, float64: what `arrays` gives, by name. None: as many positions as fit."""
     losses, model = list[str](), model_of(state)
     made = arrays(state, positions, losses)
+    losses += beside(model, "the tables do not hold it")
     if not made:
         losses.append("There is no table to write.")
         return Export("NPZ of the tables", "npz", b"", told_of(losses, model))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from posenc_core.export_model import Export, Model, State, by_layer, model_of, told_of
+from posenc_core.export_model import Export, Kind, Model, State, by_layer, model_of, told_of
 from posenc_core.frequencies import attention_scales, rope_frequencies, yarn_mscale
 from posenc_core.hf_architectures import ARCHITECTURES
 from posenc_core.hf_config import ModelEncoding, read_hf_config
@@ -27,6 +28,22 @@ LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention")  # to
 # Fields that say what rope_parameters says: an export writes them anew.
 OWN = ("rope_parameters", "rope_scaling", "rope_type", "rope_ratio", "rotary_dim")
 REPLACED = (*OWN, *BASES, *LOCAL_BASES, *FRACTIONS)
+RESPELLED = ("rope_type", "type", "rope_theta", "partial_rotary_factor")  # of a rope dictionary: written anew
+QUERY_FIELDS = ("attn_temperature_tuning", "floor_scale", "attn_scale")  # Llama 4's, which belong to no rotation
+# What the class of a model_type in transformers 4 reads for rope_theta, rope_local_base_freq, partial_rotary_factor.
+OLD_NAMES = {
+    "gpt_neox": ("rotary_emb_base", "rotary_pct"), "gpt_neox_japanese": ("rotary_emb_base", "rotary_pct"),
+    "modernbert": ("global_rope_theta", "local_rope_theta"),
+    "modernbert-decoder": ("global_rope_theta", "local_rope_theta"),
+}  # fmt: skip
+# Types that transformers 5.24 does not hold: the code beside the weights reads the old spelling.
+OWN_CODE = ("internlm2", "minicpm", "baichuan", "kimi_k2", "RefinedWeb", "RefinedWebModel", "stablelm_epoch")
+# Findings that an export mends: it writes out a default or a missing value, of two values the one that acts, and leaves
+# out what nothing reads. A new one is none of the config's, and is told.
+MENDED = (
+    "base-missing", "base-twice", "default-used", "factor-from-lengths", "fraction-twice", "layer-type-unused",
+    "local-base-unread", "outer-unread", "phi3-yarn", "rope-default", "rope-ratio", "yarn-original-missing",
+)  # fmt: skip
 IN_TRANSFORMERS = "transformers does that in DeepSeek's attention and what follows it (Mistral 4), not in Llama's"
 
 # ------------------------------------------------------------------ transformers
@@ -136,7 +153,15 @@ def _softmax_loss(specs: Iterable[RopeSpec], target: str) -> list[str]:
 
 def transformers(state: State) -> Export:
     """Fields of config.json with transformers 5's `rope_parameters`, nested by layer type where layer types differ."""
-    return _config("transformers 5 (rope_parameters)", state, _nested, _by_type)
+    made = _config("transformers 5 (rope_parameters)", state, _nested, _by_type)
+    model_type = state.model_type if isinstance(state, ModelEncoding) else ""
+    if model_type not in OWN_CODE or not made.text:
+        return made
+    why = (
+        f"model_type = {model_type}: transformers 5 does not hold it, and the code beside the weights reads the old "
+        "spelling (rope_theta, rope_scaling)."
+    )
+    return replace(made, losses=(*made.losses, why))
 
 
 def transformers_legacy(state: State) -> Export:
@@ -149,7 +174,7 @@ _Made = tuple[dict[str, Any], list[str]]
 
 def _config(name: str, state: State, *forms: Callable[[Model], _Made | str]) -> Export:
     model = model_of(state)
-    made = _elsewhere(model) or _chosen(state, model, forms)
+    made = _elsewhere(model) or _chosen(state, model, (_by_ratio,) if model.model_type == "chatglm" else forms)
     if isinstance(made, str):
         return Export(name, "json", "", (made,))
     fields, losses = made
@@ -157,25 +182,45 @@ def _config(name: str, state: State, *forms: Callable[[Model], _Made | str]) -> 
 
 
 def _chosen(state: State, model: Model, forms: Iterable[Callable[[Model], _Made | str]]) -> _Made | str:
-    """The first form that reads back to the same model; if none does, the first one with that as a loss."""
+    """The form that reads back to the model with the fewest differences, the first of equals, with these as losses."""
     made = [form(model) for form in forms]
     written = [m for m in made if not isinstance(m, str)]
     if not written or not isinstance(state, ModelEncoding):
         return written[0] if written else made[0]
-    same = (m for m in written if _effective(m[0]) == _layers(state))
-    fields, losses = written[0]
-    return next(same, (fields, [*losses, "Read back, these fields do not give the same layers again."]))
+    checked = [(fields, losses, _differences(state, fields)) for fields, losses in written]
+    fields, losses, differences = min(checked, key=lambda m: len(m[2]))
+    return fields, [*losses, *differences]
 
 
-def _effective(fields: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def _differences(state: ModelEncoding, fields: Mapping[str, Any]) -> list[str]:
+    """What is not the same again when the fields are read."""
     try:
-        return _layers(read_hf_config(fields))
-    except SpecError:
-        return []
+        read = read_hf_config(fields)
+    except SpecError as error:
+        return [f"Read back, these fields are refused: {'; '.join(map(str, error.problems[:3]))}.", "No layer is sure."]
+    told = list[str]()
+    if _layers(read) != _layers(state):
+        told.append("Read back, these fields do not give the same layers again.")
+    before, after = _found(state), _found(read)
+    lost = {c: name for c, name in before.items() if c not in after and c[0] not in MENDED}
+    added = {c: name for c, name in after.items() if c not in before and c[0] != "rope-ratio"}  # ChatGLM's one spelling
+    for words, names in (("lose", lost), ("add", added)):
+        told += [f"Read back, these fields {words} the finding {name}." for _, name in sorted(names.items())]
+    return told
 
 
 def _layers(encoding: ModelEncoding) -> list[tuple[Any, ...]]:
     return [(x.spec, x.layer_type, x.window, x.head_dim) for x in encoding.layers]
+
+
+def _found(encoding: ModelEncoding) -> dict[tuple[str, str], str]:
+    """(code, field) of each finding -> a name; a rope dictionary has one place in all spellings."""
+    made = dict[tuple[str, str], str]()
+    for finding in encoding.findings:
+        last = finding.field.rsplit(".", 1)[-1]
+        place = "rope_parameters" if last in OWN or last.endswith("_attention") else last
+        made[finding.code, place] = f"{finding.code} ({finding.field})" if finding.field else finding.code
+    return made
 
 
 def _elsewhere(model: Model) -> _Made | str | None:
@@ -220,13 +265,66 @@ def _elsewhere(model: Model) -> _Made | str | None:
     return f"scheme = {spec.scheme}: {why.get(spec.scheme, 'it is written here by no exporter yet')}."
 
 
+def _words(model: Model, kind: Kind) -> tuple[dict[str, Any], Sequence[str]]:
+    """rope_parameters of layers that rotate: a config's own keys and numbers where it has them, the spec's elsewhere.
+
+    A spec does not hold all that a dictionary says: llama_4_scaling_beta, Hunyuan's alpha, the two mscales outside MLA.
+    """
+    assert isinstance(kind.spec, RopeSpec)
+    made, told = rope_parameters(kind.spec)
+    architecture = ARCHITECTURES.get(model.model_type)
+    if architecture is not None and architecture.fraction != 1:  # left out, the whole head would be that part again
+        made.setdefault("partial_rotary_factor", 1.0)
+    own = _own_words(model, kind.layer_type)
+    kept = {k: v for k, v in own.items() if k not in RESPELLED}
+    if "alpha" in own and "dynamic" in (own.get("rope_type"), own.get("type")):  # the spec has another base for it
+        beside = _inner(model.fields or {}, _path(model.fields or {}))
+        default = None if architecture is None else architecture.base
+        bases = (own.get("rope_theta"), *map(beside.get, BASES), default)
+        made = {k: v for k, v in made.items() if k not in ("rope_type", "rope_theta")}
+        made = {"rope_type": "dynamic", "rope_theta": next(b for b in bases if b is not None)} | made
+        told = ()
+    if "attention_factor" not in own and ("mscale" in own or "short_mscale" in own):
+        made.pop("attention_factor", None)  # it follows from them
+    return made | kept, told
+
+
+def _own_words(model: Model, layer_type: str) -> dict[str, Any]:
+    """The keys with a value of the rope dictionary that the reader read for a layer type."""
+    if model.fields is None:
+        return {}
+    inner, architecture = _inner(model.fields, _path(model.fields)), ARCHITECTURES.get(model.model_type)
+    given = [inner[n] for n in ("rope_scaling", "rope_parameters") if isinstance(inner.get(n), Mapping)]
+    if not given and architecture is not None and architecture.rope is not None:
+        given = [architecture.rope]
+    merged = {k: v for d in given for k, v in d.items() if v is not None}
+    if any(isinstance(v, Mapping) for v in merged.values()):
+        merged = dict(merged.get(layer_type, {}))
+    elif layer_type == "sliding_attention" and (
+        any(inner.get(n) is not None for n in LOCAL_BASES) if architecture is None else architecture.scaled == "full"
+    ):
+        merged = {}  # a flat dictionary is that of the full layers
+    return {k: v for k, v in merged.items() if v is not None}
+
+
+def _by_ratio(model: Model) -> _Made:
+    """ChatGLM's code, and vLLM's class for it, read rope_ratio, a multiple of the base 10,000, and nothing else."""
+    losses = list[str]()
+    fields, spec = _base_fields(model, losses), model.specs[0]
+    given = _inner(model.fields or {}, _path(model.fields or {})).get("rope_ratio")
+    fields["rope_ratio"] = given if given is not None and 10_000 * given == spec.base else spec.base / 10_000
+    if spec.scaling != "none":
+        losses.append(f"scaling = {spec.scaling}: ChatGLM's code reads rope_ratio alone, so it is left out.")
+    return _placed(fields, model), losses
+
+
 def _nested(model: Model) -> _Made | str:
     """New spelling: one dictionary, or one a layer type if there are several rotations."""
     if len(model.specs) > 1:
         return _by_type(model)
     losses = list[str]()
     fields = _base_fields(model, losses)
-    made, told = rope_parameters(model.specs[0])
+    made, told = _words(model, model.ropes[0])
     losses += told
     architecture = ARCHITECTURES.get(model.model_type)
     if architecture is not None and architecture.rotary_dim is not None:
@@ -252,7 +350,7 @@ def _by_type(model: Model) -> _Made | str:
         if not isinstance(kind.spec, RopeSpec):
             made.setdefault(name, None)
             continue
-        made[name], told = rope_parameters(kind.spec)
+        made[name], told = _words(model, kind)
         losses += told
         if not made[name].get("truncate", True):
             losses.append(
@@ -290,11 +388,12 @@ def _types(model: Model) -> tuple[dict[int, str], list[str]] | str:
 
 def _flat(model: Model) -> _Made | str:
     """Old spelling: one rotation for all layers, or Gemma 3's pair of bases."""
-    losses = list[str]()
+    losses, architecture = list[str](), ARCHITECTURES.get(model.model_type)
     fields = _base_fields(model, losses)
-    spec = model.specs[0]
+    acting = model.ropes[0]
     if len(model.specs) > 1:
-        types = {k.layer_type: k.spec for k in model.ropes}
+        kinds = {k.layer_type: k for k in model.ropes}
+        types = {name: k.spec for name, k in kinds.items()}
         local, full = types.get("sliding_attention"), types.get("full_attention")
         if len(model.ropes) != 2 or not isinstance(local, RopeSpec) or not isinstance(full, RopeSpec):
             return f"{len(model.specs)} different rotations: the old spelling has one for all layers."
@@ -303,16 +402,27 @@ def _flat(model: Model) -> _Made | str:
                 "Layer types that differ by more than the base: the old spelling has rope_local_base_freq (Gemma 3) "
                 "for an unscaled local base and nothing else."
             )
-        fields[_spelled(model, LOCAL_BASES)], spec = local.base, full
-    made, told = rope_parameters(spec)
+        if architecture is None or architecture.local_base is not None:
+            fields[_spelled(model, LOCAL_BASES)] = local.base
+        elif architecture.scaled != "full" or local.base != full.base:  # Olmo 3 scales full layers only, of one base
+            return f"{len(model.specs)} different rotations: {model.model_type}'s class has one for all layers."
+        acting = kinds["full_attention"]
+    made, told = _words(model, acting)
     losses += told
-    fields[_spelled(model, BASES)] = made.pop("rope_theta")
+    base = made.pop("rope_theta")
+    if "rope_theta" not in fields.get("attn_config", {}):  # DBRX's class reads that one
+        fields[_spelled(model, BASES)] = base
     _rotated(fields, model, made.pop("partial_rotary_factor", None), _spelled(model, FRACTIONS))
     kind = made.pop("rope_type")
-    if kind != "default" or made:
+    slides = any(k.layer_type == "sliding_attention" for k in model.ropes)
+    if architecture is not None and architecture.local_base is not None and len(model.specs) == 1 and slides:
+        fields[_spelled(model, LOCAL_BASES)] = base  # left out, the sliding layers would have their default again
+    if kind != "default" or made or (architecture is not None and architecture.rope is not None):
         fields["rope_scaling"] = {"rope_type": kind, "type": kind} | made  # older readers know only `type`
     else:
         fields["rope_scaling"] = None
+    if "rope_theta" in fields.get("attn_config", {}) and fields["rope_scaling"] is not None:
+        losses.append(f"scaling = {kind}: DBRX's class in transformers 4 reads attn_config.rope_theta alone.")
     if kind == "proportional":
         losses.append("scaling = proportional: transformers knows it from version 5 on only.")
     if made.get("truncate") is False:
@@ -326,7 +436,12 @@ def _flat(model: Model) -> _Made | str:
 def _base_fields(model: Model, losses: list[str]) -> dict[str, Any]:
     """What stands beside the rotation: the config's other fields, or the head and the layers without positions."""
     if model.fields is not None:
-        return {k: v for k, v in _inner(model.fields, _path(model.fields)).items() if k not in REPLACED}
+        kept = {k: v for k, v in _inner(model.fields, _path(model.fields)).items() if k not in REPLACED}
+        if model.model_type == "dbrx":  # its code keeps the base here, in version 5 beside rope_parameters
+            attention, base = kept.get("attn_config") or {}, model.specs[0].base
+            if attention.get("rope_theta") != base:
+                kept["attn_config"] = {**attention, "rope_theta": base}
+        return kept
     heads = list(dict.fromkeys(s.d_head for s in model.specs))
     if len(heads) > 1:
         losses.append(
@@ -388,9 +503,10 @@ def _placed(fields: dict[str, Any], model: Model) -> dict[str, Any]:
 
 
 def _spelled(model: Model, names: Sequence[str]) -> str:
-    """The spelling that the config has, which its model's code reads; else the usual one."""
+    """The spelling that the config has, which its model's code reads; else that of its class, or the usual one."""
     read = _inner(model.fields, _path(model.fields)) if model.fields is not None else {}
-    return next((n for n in names if read.get(n) is not None), names[0])
+    old = OLD_NAMES.get(model.model_type, ())
+    return next((n for n in names if read.get(n) is not None), next((n for n in old if n in names), names[0]))
 
 
 def _rotated(fields: dict[str, Any], model: Model, share: float | None, name: str = "partial_rotary_factor") -> None:
@@ -403,8 +519,9 @@ def _rotated(fields: dict[str, Any], model: Model, share: float | None, name: st
 
 
 def json_text(value: Any) -> str:
-    """JSON as one writes it by hand: indented, a list of numbers or names on one line."""
+    """JSON as one writes it by hand: indented, a list of numbers or names on one line. It can be encoded as UTF-8."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
+    text = text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair as \\ud800, as JSON writes it
     lists = dict.fromkeys(_lists(value))
     for items in lists:
         wide = json.dumps(list(items), indent=2)
@@ -430,7 +547,7 @@ def vllm(state: State) -> Export:
     model = model_of(state)
     made = _elsewhere(model)
     if model.ropes and made is None:
-        made = _chosen(state, model, (_nested, _by_type))
+        made = _chosen(state, model, (_by_ratio,) if model.model_type == "chatglm" else (_nested, _by_type))
     else:
         schemes = ", ".join(dict.fromkeys(k.spec.scheme for k in model.kinds))
         made = f"scheme = {schemes}: vLLM takes it from the model; no option sets it."
@@ -439,11 +556,15 @@ def vllm(state: State) -> Export:
     fields, losses = made
     inner = _inner(fields, _path(fields))
     losses = [s for s in losses if not s.startswith(("mscale_all_dim", "layers without positions", "truncate"))]
-    override: dict[str, Any] = {"rope_parameters": inner["rope_parameters"]}
+    # what vLLM's class of the model reads, and only that
+    read = {"chatglm": "rope_ratio", "dbrx": "attn_config"}.get(model.model_type, "rope_parameters")
+    override: dict[str, Any] = {n: inner[n] for n in (read, "rotary_dim", *QUERY_FIELDS) if n in inner}
     if model.fields is None and "layer_types" in inner:
         override["layer_types"] = inner["layer_types"]
     for outer in reversed(_path(fields)):
         override = {outer: override}
+    if read == "attn_config" and model.specs[0].scaling != "none":
+        losses.append(f"scaling = {model.specs[0].scaling}: vLLM's DBRX reads attn_config.rope_theta alone.")
     losses += [loss for spec in model.specs for loss in _vllm_losses(spec)]
     losses += _softmax_loss(model.specs, "vLLM does that in DeepSeek's attention, not in Llama's")
     if any(isinstance(k.spec, NoneSpec) for k in model.kinds):

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from posenc_core.hf_config import ModelEncoding
+from posenc_core.hf_config import Finding, ModelEncoding
 from posenc_core.schemes.hybrid import HybridSpec
 from posenc_core.schemes.rope import RopeSpec
 from posenc_core.spec import Spec
 
 # Losses of a bare spec that are none for a model: its architecture, which the config names, does it.
 KNOWN_TO_THE_MODEL = ("layout", "rotary_fraction", "layers without positions", "mscale_all_dim")
+
+# Findings on what a model does with positions besides its spec's frequencies.
+BESIDE = ("query-scaling", "temperature-tuning")
 
 State = Spec | ModelEncoding
 
@@ -47,12 +50,13 @@ class Kind:
 
 @dataclass(frozen=True)
 class Model:
-    """What is exported: the kinds of layers, and the config fields that it came from, if it did."""
+    """What is exported: the kinds of layers, and the config fields that it came from with its findings, if it did."""
 
     kinds: tuple[Kind, ...]
     fields: Mapping[str, Any] | None = None
     model_type: str = ""
     longest: int | None = None
+    findings: tuple[Finding, ...] = ()
 
     @property
     def count(self) -> int:
@@ -77,7 +81,7 @@ def model_of(state: State) -> Model:
         for layer in state.layers:
             kinds.setdefault((layer.spec, layer.layer_type), []).append(layer.index)
         made = tuple(Kind(spec, name, tuple(indices)) for (spec, name), indices in kinds.items())
-        return Model(made, state.fields, state.model_type, state.max_position_embeddings)
+        return Model(made, state.fields, state.model_type, state.max_position_embeddings, state.findings)
     if isinstance(state, HybridSpec):
         different = dict.fromkeys(state.layers)
         indices = {s: tuple(i for i, layer in enumerate(state.layers) if layer == s) for s in different}
@@ -89,6 +93,15 @@ def by_layer(model: Model) -> list[Spec]:
     """The spec of each layer, first layer first."""
     found = {i: k.spec for k in model.kinds for i in k.layers}
     return [found[i] for i in sorted(found)]
+
+
+def beside(model: Model, where: str) -> list[str]:
+    """Losses of a target that holds frequencies only: what the model does to its queries besides, and where that is."""
+    return [
+        f"{f.field.rsplit('.', 1)[-1]}: {f.sentence[:1].lower()}{f.sentence[1:-1]}; {where}."
+        for f in model.findings
+        if f.code in BESIDE
+    ]
 
 
 def told_of(losses: Iterable[str], model: Model) -> tuple[str, ...]:

@@ -39,6 +39,17 @@ MAX_LAYERS_TEXT = 60
 ACTIONS: dict[Action, str] = {
     "kept": "kept", "ramped": "ramped", "divided": "divided", "zero": "standing still",
 }  # fmt: skip
+UNSCALED_TARGET = 4  # times the longest context, where a link asks how far an unscaled model reaches
+MAX_TARGET = 2**24  # of the Extension page
+# What to do with an export, by target.
+HOW: dict[str, str] = {
+    "transformers": "Merge the fields into the model's config.json.",
+    "transformers_legacy": "Merge the fields into the model's config.json.",
+    "vllm": "Give the option to `vllm serve`, with `--max-model-len` as long as the context.",
+    "llama_cpp": "Give the options to `llama-server` or `llama-cli`, with `-c` as long as the context.",
+    "pytorch": "Runs by itself, with torch alone.",
+    "npz": "Read it with `numpy.load`: inv_freq, the first rows of cos and sin, the factors of tables and scores.",
+}
 
 
 @dataclass(frozen=True)
@@ -80,8 +91,8 @@ class Model:
 
 
 def model(encoding: ModelEncoding) -> Model:
-    """The encoding with its different kinds of layers, in the order of the first of each."""
-    made, taken, different = list[Kind](), set[str](), encoding.kinds
+    """The encoding with its different kinds of layers: what reaches furthest first, then in the order of the layers."""
+    made, taken, different = list[Kind](), set[str](), sorted(encoding.kinds, key=lambda kind: _nearness(kind[0]))
     for index, (layer, layers) in enumerate(different):
         type_name = f"{layer.layer_type}: " if layer.layer_type and len(different) > 1 else ""
         name = f"{type_name}{describe(layer.spec, layer.head_dim)}"
@@ -90,6 +101,15 @@ def model(encoding: ModelEncoding) -> Model:
         taken.add(name)
         made.append(Kind(name, layer, layers, CATEGORICAL[index % len(CATEGORICAL)]))
     return Model(encoding, tuple(made))
+
+
+def _nearness(layer: LayerEncoding) -> int:
+    """Sorts layers that rotate before others, those that see everything before a window, scaled before plain."""
+    if not isinstance(layer.spec, RopeSpec):
+        return 3
+    if layer.window is not None:
+        return 2
+    return 1 if layer.spec.scaling == "none" else 0
 
 
 def scheme_name(spec: Spec) -> str:
@@ -129,6 +149,9 @@ def answer(model: Model) -> str:
     """One line of Markdown: the model, its layers by kind, and what each kind does."""
     encoding, total = model.encoding, len(model.encoding.layers)
     name = f"**{plain(encoding.model_type)}**: " if encoding.model_type else ""
+    if not encoding.counted:
+        kinds = "; ".join(f"{plain(k.layer.layer_type) or 'layer'}: {_said(k)}" for k in model.kinds[:MAX_SAID])
+        return f"{name}number of layers not given, {kinds if model.several else _said(model.kinds[0])}."
     if not model.several:
         return f"{name}{f'{total:,} layers, all ' if total > 1 else ''}{_said(model.kinds[0])}."
     parts = [f"{len(k.layers):,} × {plain(k.layer.layer_type) or 'layer'} ({_said(k)})" for k in model.kinds[:MAX_SAID]]
@@ -154,11 +177,16 @@ def findings(model: Model, level: str) -> str:
 
 def key_numbers(model: Model) -> list[Fact]:
     """Three to five numbers of a model."""
-    longest = model.encoding.max_position_embeddings
+    longest = _longest(model)
+    count = f"{len(model.encoding.layers):,}" if model.encoding.counted else "not given"
     facts = [
-        ("layers", f"{len(model.encoding.layers):,}", "of the model; one a kind where the config gives no number"),
+        ("layers", count, "of the model; where the config gives no number, one a kind is shown below"),
         ("kinds of layers", f"{len(model.kinds):,}", "that differ in scheme, parameters, head size or window"),
-        ("longest context", f"{longest:,}" if longest else "not said", "max_position_embeddings, in tokens"),
+        (
+            "longest context",
+            f"{longest:,}" if longest else "not said",
+            "the larger of max_position_embeddings and of factor times the original length, in tokens",
+        ),
     ]
     if trained := _trained(model):
         facts.append(("before scaling", f"{trained:,}", "length before the extension, in tokens"))
@@ -167,6 +195,17 @@ def key_numbers(model: Model) -> list[Fact]:
         meaning = "positions for a full turn of the slowest pair that turns, after scaling, over all layers"
         facts.append(("slowest pair", short(slowest), meaning))
     return facts
+
+
+def _longest(model: Model) -> int | None:
+    """max_position_embeddings, or what a factor makes of the original length where that is more."""
+    original = "original_max_position_embeddings"
+    reached = [
+        int(s.factor * getattr(s, original))
+        for _, s in model.ropes
+        if s.applies(s.param(original)) and s.scaling != "dynamic"
+    ]
+    return max([model.encoding.max_position_embeddings or 0, *reached]) or None
 
 
 def _trained(model: Model) -> int | None:
@@ -203,6 +242,8 @@ def note(model: Model, index: int) -> str:
 def seen_strip(model: Model) -> str:
     """What the cells are."""
     total = len(model.encoding.layers)
+    if not model.encoding.counted:
+        return "One cell a kind of layer, coloured by what it does: how many there are the config does not give."
     which = f"of the first {MAX_CELLS:,} of {total:,} layers" if total > MAX_CELLS else "a layer"
     return f"One cell {which}, coloured by what it does."
 
@@ -244,7 +285,7 @@ def _spectra(model: Model, kind: Kind, spec: RopeSpec) -> Iterable[tuple[str, np
 
 def lengths(model: Model) -> list[tuple[str, int]]:
     """Lengths worth a mark: the one before the extension, and the longest."""
-    trained, longest = _trained(model), model.encoding.max_position_embeddings
+    trained, longest = _trained(model), _longest(model)
     marks = [("before the extension", trained)] if trained and trained != longest else []
     return [(label, length) for label, length in [*marks, ("longest context", longest)] if length]
 
@@ -355,24 +396,43 @@ def usable(page: str, query: dict[str, str]) -> bool:
     return state.read_link(page, {name: [text] for name, text in query.items()})[1] == ()
 
 
-def uses(model: Model) -> list[Try]:
-    """Links that take the model to the other pages."""
+def uses(model: Model, kind: int = 0) -> list[Try]:
+    """Links that take the model to the other pages; of several kinds Extension and Porting get the numbered one."""
     encoding, out = model.encoding, list[Try]()
     whole = _whole(encoding)
     if whole is not None and usable("encodings", query := whole.to_query()):
         what = "these layers" if whole.scheme == "hybrid" else "this encoding"
         out.append(Try(f"{what} in the sidebar, on the Encodings page", query, page="encodings"))
-    rope = next((s for _, s in model.ropes if usable("encodings", s.to_query())), None)
-    if rope is None:
+    asked = model.kinds[kind : kind + 1]
+    taken = next((k for k in (*asked, *model.kinds) if k.rope and usable("encodings", k.rope.to_query())), None)
+    if taken is None or taken.rope is None:
         return out
-    query = rope.to_query()
-    trained, longest = _trained(model) or encoding.max_position_embeddings, encoding.max_position_embeddings
-    if trained:
-        reach = {"trained_length": str(trained), "target_length": str(max(longest or 0, trained))}
-        reach |= {"method": rope.scaling} if rope.scaling != "none" else {}
+    query, which = taken.rope.to_query(), f" ({plain(taken.layer.layer_type)})" if model.several else ""
+    if trained := trained_length(model, taken):
+        longest = max(_longest(model) or 0, trained)
+        longest = min(longest if longest > trained else UNSCALED_TARGET * trained, MAX_TARGET)
+        reach = {"trained_length": str(trained), "target_length": str(longest)}
+        reach |= {"method": "chosen"} if taken.rope.scaling != "none" else {}
         if usable("extension", query | reach):
-            out.append(Try("how far it reaches: Extension", query | reach, page="extension"))
-    return [*out, Try("compare a port's numbers with it", query | {"part": "fingerprint"}, page="porting")]
+            label = f"how far it reaches: Extension{which}, from {trained:,} to {longest:,} positions"
+            out.append(Try(label, query | reach, page="extension"))
+    port = Try(f"compare a port's numbers with it{which}", query | {"part": "fingerprint"}, page="porting")
+    second = {f"b_{name}": value for name, value in query.items()} | {"part": "compare"}
+    beside = Try(f"put it beside the sidebar's scheme, pair by pair{which}", second, page="porting")
+    return [*out, port, beside]
+
+
+def trained_length(model: Model, kind: Kind) -> int | None:
+    """The length that a kind of layers knew before its scaling: its window, its original length, or what its factor
+    makes of the longest context; that itself where nothing is scaled. None where the config does not say."""
+    spec, longest = kind.rope, model.encoding.max_position_embeddings
+    if kind.layer.window:
+        return kind.layer.window
+    if spec is None or spec.scaling == "none":
+        return longest
+    if spec.applies(spec.param("original_max_position_embeddings")):
+        return spec.original_max_position_embeddings
+    return None if longest is None else max(1, int(longest / spec.factor))
 
 
 def _whole(encoding: ModelEncoding) -> Spec | None:

@@ -18,7 +18,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 
-from posenc_core import SCHEMES, SpecError, build, export, parse_spec, read_hf_config, rope_frequencies
+from posenc_core import SCHEMES, SpecError, build, export, export_config, parse_spec, read_hf_config, rope_frequencies
 from posenc_core.export import EXPORTS, Export, exports
 from posenc_core.frequencies import SCALINGS, attention_scales
 from posenc_core.schemes.alibi import AlibiSpec, alibi_slopes
@@ -358,6 +358,228 @@ def test_transformers_computes_the_same_from_what_was_written(entry) -> None:
 
 def test_the_oracle_covers_every_scaling() -> None:
     assert {e["spec"]["scaling"] for e in ORACLE["entries"]} == SCALINGS.keys()
+
+
+# ------------------------------------------------------------------ what a spec does not hold
+
+SIZES = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 4, "max_position_embeddings": 262_144}
+MINISTRAL3 = SIZES | {
+    "model_type": "ministral3", "head_dim": 128, "num_key_value_heads": 8, "sliding_window": None,
+    "rope_parameters": {
+        "rope_type": "yarn", "type": "yarn", "factor": 16.0, "original_max_position_embeddings": 16_384,
+        "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "rope_theta": 1e6,
+        "llama_4_scaling_beta": 0.1,
+    },
+}  # fmt: skip
+LLAMA4 = SIZES | {"model_type": "llama4_text", "rope_theta": 5e5, "head_dim": 128, "attn_temperature_tuning": True,
+                  "floor_scale": 4096, "attn_scale": 0.2}  # fmt: skip
+HUNYUAN = SIZES | {
+    "model_type": "hunyuan_v1_dense", "head_dim": 128, "rope_theta": 1e4,
+    "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1,
+                     "mscale": 1.0, "mscale_all_dim": 0.0},
+}  # fmt: skip
+GLM = {"model_type": "chatglm", "hidden_size": 4096, "num_attention_heads": 32, "num_layers": 4, "kv_channels": 128,
+       "rope_ratio": 500, "seq_length": 131_072, "original_rope": True}  # fmt: skip
+DBRX = {"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 4, "max_seq_len": 32_768,
+        "attn_config": {"clip_qkv": 8, "kv_n_heads": 8, "rope_theta": 500_000}}  # fmt: skip
+MORE: dict[str, dict] = CONFIGS | {
+    "ministral 3": MINISTRAL3,
+    "ministral 3, by its defaults": {k: v for k, v in MINISTRAL3.items() if k != "rope_parameters"},
+    "mistral 3, multimodal": {"model_type": "mistral3", "text_config": MINISTRAL3},
+    "llama 4": LLAMA4,
+    "llama 4, multimodal": {"model_type": "llama4", "text_config": LLAMA4},
+    "hunyuan": HUNYUAN,
+    "hunyuan, alpha past the range": HUNYUAN | {"rope_scaling": {"type": "dynamic", "alpha": 1e5, "factor": 1.0}},
+    "glm-4-9b-chat": GLM,
+    "chatglm without a ratio": {k: v for k, v in GLM.items() if k != "rope_ratio"},
+    "dbrx": DBRX,
+    "qwen3-vl": SIZES | {"model_type": "qwen3_vl_text", "head_dim": 128, "rope_theta": 5e6, "rope_scaling": {
+        "rope_type": "default", "mrope_section": [24, 20, 20], "mrope_interleaved": True}},
+    "qwen3-vl, not interleaved": SIZES | {"model_type": "qwen3_vl_text", "head_dim": 128, "rope_theta": 5e6,
+        "rope_scaling": {"rope_type": "default", "mrope_section": [24, 20, 20], "mrope_interleaved": False}},
+    "phi-3.5-moe": SIZES | {"model_type": "phimoe", "rope_theta": 1e4, "rope_scaling": {
+        "type": "longrope", "short_factor": [1.0] * 64, "long_factor": [4.0] * 64, "short_mscale": 1.2,
+        "long_mscale": 1.2, "original_max_position_embeddings": 4096}},
+    "stablelm, the whole head": SIZES | {"model_type": "stablelm", "rope_theta": 1e4, "partial_rotary_factor": 1.0},
+    "gpt-oss, unscaled": SIZES | {"model_type": "gpt_oss", "head_dim": 64, "rope_theta": 1e4,
+                                  "rope_scaling": {"rope_type": "default"}},
+    "modernbert, one base": SIZES | {"model_type": "modernbert", "rope_parameters": {
+        t: {"rope_type": "default", "rope_theta": 5e4} for t in ("full_attention", "sliding_attention")}},
+}  # fmt: skip
+# What an export mends by writing it out.
+MENDED = {"base-missing", "default-used", "factor-from-lengths", "rope-default", "rope-ratio", "yarn-original-missing"}
+
+
+def said(config: dict) -> set[tuple[str, str]]:
+    """(code, field) of the findings on what a model does."""
+    found = {(f.code, f.field.rsplit(".", 1)[-1]) for f in read_hf_config(config).findings}
+    return {(c, "" if f.startswith("rope_") else f) for c, f in found if c not in MENDED}
+
+
+def overridden(config: dict, override: dict) -> dict:
+    """The config after vLLM has laid an override over it: the new spelling takes the old one's place."""
+    old = {"rope_parameters", "rope_scaling", "rope_theta", "rope_local_base_freq", "partial_rotary_factor"}
+    gone = old if "rope_parameters" in override else set()
+    made = {k: v for k, v in config.items() if k not in gone}
+    for name, value in override.items():
+        inside = isinstance(value, dict) and name in made
+        made[name] = overridden(made[name], value) if inside else value
+    return made
+
+
+@pytest.mark.parametrize("target", ["transformers", "transformers_legacy", "vllm"])
+@pytest.mark.parametrize("name", MORE)
+def test_what_is_written_without_a_loss_says_all_that_the_config_said(name: str, target: str) -> None:
+    config = MORE[name]
+    made = EXPORTS[target](read_hf_config(config))
+    assert "Read back" not in losses_of(made)
+    if not made.text:
+        assert made.losses
+        return
+    vllm = target == "vllm"
+    written = overridden(config, json.loads(as_shell(made.text)[1])) if vllm else json.loads(made.text)
+    assert effective(written) == effective(config)
+    assert said(written) == said(config)
+
+
+def rope_dict(target: str, config: dict) -> dict:
+    made = json.loads(EXPORTS[target](read_hf_config(config)).text)
+    made = made.get("text_config", made)
+    return made["rope_scaling" if target == "transformers_legacy" else "rope_parameters"]
+
+
+@pytest.mark.parametrize("target", ["transformers", "transformers_legacy"])
+@pytest.mark.parametrize("name", [n for n in MORE if n.startswith(("ministral", "mistral 3"))])
+def test_the_scaling_of_ministrals_queries_is_kept(name: str, target: str) -> None:
+    made = rope_dict(target, MORE[name])
+    assert made["llama_4_scaling_beta"] == 0.1
+    assert (made["mscale"], made["mscale_all_dim"]) == (1.0, 1.0)
+    assert "attention_factor" not in made
+
+
+@pytest.mark.parametrize("target", ["transformers", "transformers_legacy"])
+def test_hunyuan_keeps_its_alpha(target: str) -> None:
+    for config in (HUNYUAN, MORE["hunyuan, alpha past the range"]):
+        made = rope_dict(target, config)
+        assert (made["rope_type"], made["alpha"]) == ("dynamic", config["rope_scaling"]["alpha"])
+        assert EXPORTS[target](read_hf_config(config)).losses == ()
+    assert rope_dict("transformers", HUNYUAN)["rope_theta"] == 1e4
+
+
+@pytest.mark.parametrize(("ratio", "given"), [(500, {}), (1.0, {"rope_ratio": None}), (100, {"rope_theta": 1e6})])
+def test_chatglm_keeps_rope_ratio_alone(ratio: float, given: dict) -> None:
+    encoding = read_hf_config(GLM | given | ({"rope_ratio": None} if given else {}))
+    for target in ("transformers", "transformers_legacy"):
+        made = json.loads(EXPORTS[target](encoding).text)
+        assert made["rope_ratio"] == ratio
+        assert not {"rope_theta", "rope_parameters", "rope_scaling"} & made.keys()
+    assert json.loads(as_shell(export.vllm(encoding).text)[1]) == {"rope_ratio": ratio}
+
+
+def test_a_scaling_that_chatglm_cannot_have_is_a_loss() -> None:
+    scaled = {"rope_scaling": {"type": "linear", "factor": 2.0}}
+    for target in ("transformers", "transformers_legacy", "vllm"):
+        assert "scaling = linear: ChatGLM's code" in losses_of(EXPORTS[target](read_hf_config(GLM | scaled)))
+
+
+def test_dbrx_keeps_its_base_where_its_code_reads_it() -> None:
+    encoding = read_hf_config(DBRX)
+    new, old = (json.loads(make(encoding).text) for make in (export.transformers, export.transformers_legacy))
+    assert new["rope_parameters"]["rope_theta"] == new["attn_config"]["rope_theta"] == 500_000
+    assert old["attn_config"]["rope_theta"] == 500_000
+    assert "rope_theta" not in old
+    override = json.loads(as_shell(export.vllm(encoding).text)[1])
+    assert override["attn_config"]["rope_theta"] == 500_000
+    other = read_hf_config(DBRX | {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 7e5}})
+    made = export.transformers_legacy(other)
+    assert json.loads(made.text)["attn_config"]["rope_theta"] == 7e5
+    for told in (made, export.vllm(other)):
+        assert "scaling = linear" in losses_of(told)
+
+
+@pytest.mark.parametrize("target", ["llama_cpp", "pytorch", "npz"])
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [(MINISTRAL3, ["llama_4_scaling_beta", "0.1", "16,384"]), (LLAMA4, ["attn_temperature_tuning", "0.2", "4,096"])],
+    ids=["ministral3", "llama4"],
+)
+def test_targets_of_frequencies_alone_tell_what_happens_to_the_queries(config, words: list[str], target: str) -> None:
+    told = losses_of(EXPORTS[target](read_hf_config(config)))
+    assert all(word in told for word in words), told
+    without = {k: v for k, v in config.items() if k not in ("attn_temperature_tuning", "rope_parameters")}
+    without |= {"attn_temperature_tuning": False} if config is LLAMA4 else {"rope_parameters": {
+        k: v for k, v in MINISTRAL3["rope_parameters"].items() if k != "llama_4_scaling_beta"}}  # fmt: skip
+    assert words[0] not in losses_of(EXPORTS[target](read_hf_config(without)))
+
+
+def test_an_override_holds_llama_4s_temperature() -> None:
+    override = json.loads(as_shell(export.vllm(read_hf_config(MORE["llama 4, multimodal"])).text)[1])["text_config"]
+    assert (override["attn_temperature_tuning"], override["floor_scale"], override["attn_scale"]) == (True, 4096, 0.2)
+
+
+def test_a_field_lost_on_the_way_is_told() -> None:
+    """The self-check sees findings, not layers alone."""
+    encoding = read_hf_config(MINISTRAL3)
+    written = json.loads(export.transformers(encoding).text)
+    del written["rope_parameters"]["llama_4_scaling_beta"]
+    assert export_config._differences(encoding, written) == [
+        "Read back, these fields lose the finding query-scaling (rope_parameters.llama_4_scaling_beta)."
+    ]
+    assert export_config._differences(encoding, {}) != []
+
+
+def test_a_type_that_transformers_does_not_hold_reads_the_old_spelling() -> None:
+    encoding = read_hf_config(SIZES | {"model_type": "internlm2", "rope_theta": 1e6})
+    assert "code beside the weights reads the old spelling" in losses_of(export.transformers(encoding))
+    assert export.transformers_legacy(encoding).losses == ()
+
+
+def test_old_names_are_those_of_the_class() -> None:
+    new = {"rope_parameters": {"rope_type": "default", "rope_theta": 5e4, "partial_rotary_factor": 0.5}}
+    made = json.loads(export.transformers_legacy(read_hf_config(SIZES | {"model_type": "gpt_neox"} | new)).text)
+    assert (made["rotary_emb_base"], made["rotary_pct"]) == (5e4, 0.5)
+    assert not {"rope_theta", "partial_rotary_factor"} & made.keys()
+    made = json.loads(export.transformers_legacy(read_hf_config(MORE["modernbert, one base"])).text)
+    assert (made["global_rope_theta"], made["local_rope_theta"]) == (5e4, 5e4)
+
+
+def test_one_rotation_is_written_for_each_layer_type_where_the_class_reads_it_so() -> None:
+    """Gemma 3 reads no flat rope_parameters; the old spelling has no scaled rotation for its sliding layers."""
+    both = {t: {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6} for t in ("full_attention",
+                                                                                  "sliding_attention")}  # fmt: skip
+    config = {k: v for k, v in GEMMA.items() if not k.startswith("rope_")} | {"rope_parameters": both}
+    made = export.transformers(read_hf_config(config))
+    assert (json.loads(made.text)["rope_parameters"], made.losses) == (both, ())
+    assert "do not give the same layers" in losses_of(export.transformers_legacy(read_hf_config(config)))
+
+
+def test_layers_with_two_rotations_have_no_old_spelling_where_the_class_has_one() -> None:
+    types = ["sliding_attention", "full_attention"] * 2
+    full = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192, "rope_theta": 5e5}
+    for model_type, local, text in (("llama", 1e4, False), ("olmo3", 5e5, True), ("olmo3", 1e4, False)):
+        both = {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": local}}
+        config = SIZES | {"model_type": model_type, "layer_types": types, "sliding_window": 4096,
+                          "rope_parameters": both}  # fmt: skip
+        made = export.transformers_legacy(read_hf_config(config))
+        assert bool(made.text) == text
+        assert (made.losses == ()) == text
+        if text:
+            assert effective(json.loads(made.text)) == effective(config)
+            assert "rope_local_base_freq" not in made.text
+
+
+@pytest.mark.parametrize("entry", ORACLE["models"], ids=lambda e: f"{e['name']}-{e['target']}")
+def test_a_models_own_class_finds_what_it_reads(entry) -> None:
+    """The configs were written by this module and read by the class of their model_type; both ends are held."""
+    encoding = read_hf_config(entry["given"])
+    assert json.loads(EXPORTS[entry["target"]](encoding).text) == entry["config"]
+    spec = next(layer.spec for layer in encoding.layers if isinstance(layer.spec, RopeSpec))
+    theirs = torch.tensor(entry["inv_freq"], dtype=torch.float64)
+    torch.testing.assert_close(theirs, rope_frequencies(spec).inv_freq, rtol=2e-6, atol=0)
+    assert entry["attention_factor"] == pytest.approx(attention_scales(spec).attention_factor, abs=1e-6)
+    given = entry["given"] | entry["given"].get("rope_parameters", {}) | (entry["given"].get("rope_scaling") or {})
+    assert entry["read"].items() <= given.items()
+    assert entry["read"] or entry["name"] == "DBRX"
 
 
 # ------------------------------------------------------------------ vLLM

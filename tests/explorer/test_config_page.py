@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import pandas as pd
 import pytest
@@ -16,7 +16,8 @@ from explorer.compute import config as compute
 from explorer.models import MODELS, config_text
 from explorer.pictures import config as pictures
 from explorer.views import LLAMA31_CONFIG, ConfigView
-from posenc_core import ModelEncoding, SpecError, read_hf_config, rope_frequencies
+from posenc_core import ModelEncoding, SpecError, export, read_hf_config, rope_frequencies
+from posenc_core.export import EXPORTS
 from posenc_core.schemes.rope import RopeSpec
 
 LLAMA = json.loads(LLAMA31_CONFIG)
@@ -124,7 +125,7 @@ def test_the_list_is_the_expected_one(opened: Any, digits: str, rtol: float) -> 
 
 
 def test_a_kind_has_its_own_list(opened: Any) -> None:
-    for kind, spec in ((0, RopeSpec(d_head=256)), (1, RopeSpec(d_head=256, base=1e6, scaling="linear", factor=8.0))):
+    for kind, spec in ((0, RopeSpec(d_head=256, base=1e6, scaling="linear", factor=8.0)), (1, RopeSpec(d_head=256))):
         [made] = listed(opened("config", page(GEMMA, digits="full", kind=str(kind))))
         assert made == spec.inv_freq().tolist()
 
@@ -147,10 +148,10 @@ def test_first_rows_are_cos_and_sin_with_the_attention_factor() -> None:
 
 def test_the_table_has_the_effective_parameters() -> None:
     made = pictures.table(model(GEMMA))
-    assert made["layers"].tolist() == ["0-4, 6-10, 12-16, 18-22, 24-28, 30-33", "5, 11, 17, 23, 29"]
-    assert made["base"].tolist() == ["10,000", "1,000,000"]
-    assert made["window"].tolist() == ["1,024", ""]
-    assert made["pairs"].tolist() == ["", "128 pairs divided"]
+    assert made["layers"].tolist() == ["5, 11, 17, 23, 29", "0-4, 6-10, 12-16, 18-22, 24-28, 30-33"]
+    assert made["base"].tolist() == ["1,000,000", "10,000"]
+    assert made["window"].tolist() == ["", "1,024"]
+    assert made["pairs"].tolist() == ["128 pairs divided", ""]
     assert "note" not in made or isinstance(made, pd.DataFrame)
     deepseek = {
         "model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128, "num_hidden_layers": 2,
@@ -207,16 +208,74 @@ def test_the_encoding_goes_to_the_sidebar_and_the_other_pages() -> None:
     spec = RopeSpec(d_head=128, base=5e5, scaling="llama3", factor=8.0)
     assert tries["encodings"] == spec.to_query()
     assert tries["extension"].items() >= {"trained_length": "8192", "target_length": "131072"}.items()
-    assert tries["porting"]["part"] == "fingerprint"
+    assert tries["extension"]["method"] == "chosen"
+    assert tries["porting"] == {f"b_{k}": v for k, v in spec.to_query().items()} | {"part": "compare"}
+    [port, _] = [t.changes for t in pictures.uses(model(LLAMA)) if t.page == "porting"]
+    assert port == spec.to_query() | {"part": "fingerprint"}
     assert [t.changes for t in pictures.kind_tries(model(GEMMA))] == [
-        RopeSpec(d_head=256).to_query(),
         RopeSpec(d_head=256, base=1e6, scaling="linear", factor=8.0).to_query(),
+        RopeSpec(d_head=256).to_query(),
     ]
+
+
+def test_a_factor_reaches_past_the_original_length_that_the_config_gives() -> None:
+    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}
+    qwen = model(LLAMA | {"model_type": "qwen2", "max_position_embeddings": 32_768, "rope_scaling": yarn})
+    assert {name: value for name, value, _ in pictures.key_numbers(qwen)}["longest context"] == "131,072"
+    [reach] = [t.changes for t in pictures.uses(qwen) if t.page == "extension"]
+    assert (reach["trained_length"], reach["target_length"]) == ("32768", "131072")
+
+
+def test_every_target_says_what_to_do_with_it() -> None:
+    assert pictures.HOW.keys() == EXPORTS.keys()
+
+
+def linked(at: Any, label: str) -> dict[str, str]:
+    """The parameters of the page's link whose label holds the words."""
+    [found] = [e.proto.query_string for e in at.main.get("page_link") if label in e.proto.label]
+    return dict(parse_qsl(found))
+
+
+def test_links_carry_the_kind_that_reaches_furthest_or_the_chosen_one(opened: Any) -> None:
+    full = {"base": "1000000", "scaling": "linear", "factor": "8"}
+    cases: list[tuple[dict[str, Any], str, dict[str, str], tuple[int, int]]] = [
+        (GEMMA, "0", full, (16_384, 131_072)),  # factor 8
+        (GEMMA, "1", {"base": "10000", "scaling": "none"}, (1024, 131_072)),  # the window
+        (GEMMA | {"rope_scaling": None}, "0", {"base": "1000000"}, (131_072, 524_288)),
+        (PHI3, "0", {"scaling": "longrope"}, (4096, 131_072)),
+        (GEMMA, "255", {"base": "10000"}, (1024, 131_072)),
+    ]
+    for config, kind, words, (trained, target) in cases:
+        at = opened("config", page(config, kind=kind))
+        assert not at.exception
+        for label in ("Extension", "compare a port"):
+            query = linked(at, label)
+            defaults = RopeSpec().to_query() | {"scaling": "none", "base": "10000"}
+            assert (defaults | query).items() >= words.items(), label
+        query = {"trained_length": "8192", "target_length": "131072"} | linked(at, "Extension")
+        assert (query["trained_length"], query["target_length"]) == (str(trained), str(target))
+
+
+def test_layers_that_do_not_rotate_have_no_links_of_their_own(opened: Any) -> None:
+    """The kind that is chosen has no frequencies: the links carry one that has."""
+    smollm = {"model_type": "smollm3", "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4,
+              "num_hidden_layers": 8, "rope_theta": 5e6}  # fmt: skip
+    assert linked(opened("config", page(smollm, kind="1")), "compare a port")["base"] == "5000000"
+
+
+def test_a_number_of_layers_that_nobody_gives_is_not_made_up(opened: Any) -> None:
+    llava = {"model_type": "llava", "text_config": {"model_type": "llama", "max_position_embeddings": 4096}}
+    for config, given in ((llava, "not given"), (GEMMA | {"num_hidden_layers": None}, "not given"), (GEMMA, "34")):
+        at = opened("config", page(config))
+        assert not at.exception
+        assert {m.label: m.value for m in at.metric}["layers"] == given
+        assert ("number of layers not given" in answer(at)) == (given == "not given")
+    assert "full_attention: RoPE" in pictures.answer(model(GEMMA | {"num_hidden_layers": None})).replace("\\", "")
 
 
 def test_what_the_sidebar_cannot_hold_has_no_link() -> None:
     many = GEMMA | {"num_hidden_layers": 400}
-    assert all(t.changes["scheme"] != "hybrid" for t in pictures.uses(model(many)))
+    assert all(t.changes.get("scheme") != "hybrid" for t in pictures.uses(model(many)))
     t5 = {"model_type": "t5", "d_model": 512, "num_heads": 8, "d_kv": 64, "num_layers": 6}
     for item in pictures.uses(model(t5)) + pictures.kind_tries(model(t5)):
         assert state.read_link(item.page or "", {k: [v] for k, v in item.changes.items()})[1] == ()
@@ -253,6 +312,29 @@ def test_an_uploaded_file_is_reduced_and_shown(open_app: Any) -> None:
     assert "pad" not in box
     assert box["rope_local_base_freq"] == 1e4
     assert "29 × sliding_attention" in answer(at)
+
+
+def test_half_a_surrogate_pair_is_refused_or_shown_and_never_crashes(open_app: Any) -> None:
+    content = json.dumps(LLAMA | {"rope_scaling": None, "model_type": "a\ud800b"}).encode()
+    at = upload(open_app, content)
+    assert not at.exception
+    assert at.error or "�" in answer(at)
+    for text in [at.text_area(key="config").value, *(e.value for e in (*at.main.markdown, *at.error, *at.main.code))]:
+        text.encode("utf-8")
+    odd = {"a\ud800b": "\udfff", "ü🦙": ["é"]}
+    assert json.loads(export.json_text(odd).encode("utf-8")) == odd
+    at = open_app("config")
+    at.text_area(key="config").set_value('{"rope_theta": "\\ud800"}').run()
+    assert not at.exception
+
+
+def test_the_box_and_the_code_are_encodable_whatever_comes(open_app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "reduced", lambda data: json.dumps(LLAMA) + " \udc00")
+    monkeypatch.setattr(compute, "exported_config", lambda text, target: export.Export("x", "json", '"\ud800"', ()))
+    at = upload(open_app, b"{}")
+    assert not at.exception
+    assert at.text_area(key="config").value == json.dumps(LLAMA) + " ?"
+    assert '"?"' in [c.value for c in at.main.code]
 
 
 @pytest.mark.parametrize(
