@@ -10,13 +10,13 @@ import copy
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from posenc_core.hf_architectures import REFUSED
-from posenc_core.hf_fields import Fields, inactive, touches_positions
+from posenc_core.hf_fields import Fields, Problems, illegible, inactive, touches_positions, utf8
 from posenc_core.hf_rope import RopeReader
-from posenc_core.hf_sizes import POSITIONLESS, SWITCHED, TEXT_CONFIGS, dict_text, indices, short
+from posenc_core.hf_sizes import POSITIONLESS, SWITCHED, TEXT_CONFIGS, cut, dict_text, indices, short
 from posenc_core.hf_tables import FALCON, TableReader
 from posenc_core.hf_types import Finding, LayerEncoding, ModelEncoding
 from posenc_core.schemes.none import NoneSpec
@@ -32,8 +32,8 @@ MAX_DEPTH = 32
 def parse_config_text(text: str) -> dict[str, Any]:
     """The object that a config.json's text holds. SpecError for text that is too long or too deep, or not plain JSON.
 
-    Depth is counted before the parser runs, which is recursive. Names given twice and NaN or infinite numbers, which
-    Python's parser lets pass, are refused.
+    Depth is counted before the parser runs, which is recursive. Names given twice, NaN or infinite numbers and halves
+    of surrogate pairs, which Python's parser lets pass, are refused.
     """
     if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
         size = len(text) if isinstance(text, str) else 0
@@ -57,14 +57,23 @@ def parse_config_text(text: str) -> dict[str, Any]:
         raise SpecError([Problem("config", text, "numbers that can be read", "a number is too long")]) from None
     if not isinstance(made, dict):
         raise SpecError([Problem("config", made, "a JSON object, {…}")])
+    _refuse_illegible(made)
     return made
+
+
+def _refuse_illegible(value: object, *, finite: bool = False) -> None:
+    problems = Problems()
+    for problem in illegible(value, finite=finite):
+        problems.append(problem)
+    if problems:
+        raise SpecError(problems.told())
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, value in pairs:
         if name in made:
-            raise SpecError([Problem(name, value, "each name once", "the name is given twice")])
+            raise SpecError([Problem(utf8(name), value, "each name once", "the name is given twice")])
         made[name] = value
     return made
 
@@ -87,6 +96,7 @@ def read_hf_config(mapping: Mapping[str, Any]) -> ModelEncoding:
     """
     if not isinstance(mapping, Mapping):
         raise SpecError([Problem("config", mapping, "a mapping of names to values")])
+    _refuse_illegible(mapping)
     try:
         return _Reader(mapping).model()
     except RecursionError:  # a mapping that was made by hand can be deeper than any text that parses
@@ -94,7 +104,10 @@ def read_hf_config(mapping: Mapping[str, Any]) -> ModelEncoding:
 
 
 def positional_fields(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a config that the reader used: plain, small, and read to equal layers and findings. SpecError."""
+    """The part of a config that the reader used: plain, small, and read to equal layers. SpecError.
+
+    To equal findings too, but for fields that are not read: of these the first 50 of a kind are kept, and no long ones.
+    """
     return dict(read_hf_config(mapping).fields)
 
 
@@ -115,14 +128,16 @@ class _Reader(RopeReader, TableReader):
         self._findings(layers)
         self.refuse_unread()
         self.stop()
+        fields = self._fields()
+        _refuse_illegible(fields, finite=True)
         if self.defaults:
             self.note("default-used", f"Not given, so the defaults of {self.model_type} hold: "
                       f"{dict_text(self.defaults)}.",
                       "Write them out where they matter.")  # fmt: skip
         originals = [s.original_max_position_embeddings for s in _ropes(layers) if s.scaling in KNOWS_ORIGINAL]
         return ModelEncoding(
-            tuple(layers), tuple(self.findings), self.model_type, self.longest, originals[0] if originals else None,
-            self.heads, self.kv_heads, self._fields(),
+            tuple(layers), self.all_findings(), self.model_type, self.longest, originals[0] if originals else None,
+            self.heads, self.kv_heads, fields, self.counted,
         )  # fmt: skip
 
     def _scheme(self) -> str:
@@ -222,21 +237,20 @@ class _Reader(RopeReader, TableReader):
                 ):
                     continue
                 if self.top.mapping.get(key) != value:
-                    outer.raw(key)
-                    self.warn("outer-unread", f"{key} = {short(value)} stands beside {name}, and the text model reads "
-                              "its own fields.",
-                              f"Move it into {name} if it is meant.", key)  # fmt: skip
+                    self._tell_unread(outer, key, "outer-unread", f"{cut(key)} = {short(value)} stands beside {name}, "
+                                      "and the text model reads its own fields.",
+                                      f"Move it into {name} if it is meant.")  # fmt: skip
 
     def _fields(self) -> dict[str, Any]:
         """What was read, as a config of the same form."""
-        made = _kept(self.top)
+        made = _kept(self.top, self.nulls)
         for outer, name in reversed(self.outer):
             made = _kept(outer) | {name: made}
         return made
 
 
-def _kept(fields: Fields) -> dict[str, Any]:
-    kept = {k: v for k, v in fields.mapping.items() if k in fields.read and (v is not None or k in SWITCHED)}
+def _kept(fields: Fields, nulls: Container[str] = SWITCHED) -> dict[str, Any]:
+    kept = {k: v for k, v in fields.mapping.items() if k in fields.read and (v is not None or k in nulls)}
     return copy.deepcopy(kept)
 
 

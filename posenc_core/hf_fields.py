@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from posenc_core.spec import Problem
 
-# Names that say something about positions, in any of the spellings seen in public configs. "property", "composition"
-# and "decomposition" only sound like it.
+MOST_PROBLEMS = 50  # are told one by one
+MOST_DIGITS = 4300  # of a whole number that Python prints and reads
+
+# Names that say something about positions, in any of the spellings seen in public configs.
 _TOUCHES = re.compile(
-    r"rope(?!rt)|rotary|(?<!com)position|theta|alibi|yarn|ntk|mscale|nope|logn|log_scal|sinusoid|relative|xpos|scaling_beta"
-    r"|temperature_tuning|rel_pos|fope|kerple|(^|_)(pos|pe|ape|rpe)(_|$)",
+    r"rope|rotary|position|theta|alibi|yarn|ntk|mscale|nope|logn|log_scal|sinusoid|relative|xpos|scaling_beta"
+    r"|temperature_tuning|rel_pos|fope|kerple|dual_chunk|(^|_)(pos|pe|ape|rpe)(_|$)",
+    re.IGNORECASE,
+)
+# What only sounds like it: words, and whole names. They are cut out, so what stands beside them still counts.
+_HARMLESS = re.compile(
+    r"europe|propert(?:y|ies)|proper(?:ly)?(?=_|$)|(?:com|ex|dis|pro|super|de|im|op|trans)position|lognormal|exposed?(?=_|$)"
+    r"|exposure|^(?:use_)?cache_position$|^max_position_id$|^relative_(?:path|dir|url)s?$|^position_id_per_seconds$"
+    r"|^global_view_pos$|^(?:(?:bce|loss|cls|class)_)?pos_(?:weights?|labels?|tags?|token_id)$",
     re.IGNORECASE,
 )
 # Names that say which layers see what: not positions themselves, but what a reader needs to know of a layer.
@@ -24,7 +33,7 @@ _LAYERED = re.compile(
 )
 # A false that turns an extra off is as good as absent; a false that turns positions themselves off is not.
 _EXTRA = re.compile(
-    r"alibi|yarn|ntk|logn|log_scal|xpos|mscale|relative|mrope|temperature|scaling|dynamic", re.IGNORECASE
+    r"alibi|yarn|ntk|logn|log_scal|xpos|mscale|relative|mrope|nope|temperature|scaling|dynamic", re.IGNORECASE
 )
 
 
@@ -43,7 +52,7 @@ class Sizes:
 
 def touches_positions(name: str) -> bool:
     """Whether a field of this name can change what a model does with positions."""
-    return bool(_TOUCHES.search(name))
+    return bool(_TOUCHES.search(_HARMLESS.sub("-", name)))
 
 
 def touches_layers(name: str) -> bool:
@@ -62,12 +71,32 @@ def inactive(name: str, value: object) -> bool:
     )
 
 
+class Problems(list[Problem]):
+    """What is wrong so far: one problem a field, and no more than are read; the others are counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def append(self, problem: Problem) -> None:
+        """Keep a problem with a field that has none yet."""
+        if problem.name not in self.names and len(self) < MOST_PROBLEMS:
+            super().append(problem)
+        self.names.add(problem.name)
+
+    def told(self) -> list[Problem]:
+        """The problems that were kept, and how many there are besides."""
+        more = len(self.names) - len(self)
+        rest = Problem("config", f"{more:,} more fields", "values that are known", "they have problems too")
+        return [*self, rest] if more else list(self)
+
+
 class Fields:
     """One mapping of a config. `path` goes before the names in messages; problems of all levels share one list."""
 
-    def __init__(self, mapping: Mapping[str, Any], path: str = "", problems: list[Problem] | None = None) -> None:
+    def __init__(self, mapping: Mapping[str, Any], path: str = "", problems: Problems | None = None) -> None:
         self.mapping, self.path = mapping, path
-        self.problems: list[Problem] = [] if problems is None else problems
+        self.problems = Problems() if problems is None else problems
         self.read: dict[str, None] = {}
 
     def name(self, name: str) -> str:
@@ -76,9 +105,7 @@ class Fields:
 
     def refuse(self, name: str, legal: str, reason: str = "") -> None:
         """Note a problem with the field's value."""
-        problem = Problem(self.name(name), self.mapping.get(name), legal, reason)
-        if problem.name not in {p.name for p in self.problems}:  # one problem a field is enough
-            self.problems.append(problem)
+        self.problems.append(Problem(self.name(name), self.mapping.get(name), legal, reason))
 
     def raw(self, name: str) -> Any:
         """The value as it stands, None where there is none; marks the field as read."""
@@ -169,6 +196,43 @@ class Fields:
             if first is not None and value != found[first]:
                 self.refuse(name, f"the same as {self.name(first)}, {found[first]}", "two spellings of one field")
         return None if first is None else found[first]
+
+
+def illegible(value: object, *, finite: bool = False) -> Iterable[Problem]:
+    """What no page and no file can show: texts that are not UTF-8 (halves of surrogate pairs), endless whole numbers.
+
+    With `finite` also NaN and infinities. Goes through what is nested, each mapping and list once.
+    """
+    stack: list[tuple[str, object]] = [("", value)]
+    seen: set[int] = set()
+    while stack:
+        name, value = stack.pop()
+        if isinstance(value, str) and not _is_utf8(value):
+            yield Problem(name or "config", value, "text in UTF-8", "half a surrogate pair is no character")
+        elif isinstance(value, int) and value.bit_length() > 14_000 and abs(value) >= 10**MOST_DIGITS:
+            yield Problem(name or "config", value, f"a number of at most {MOST_DIGITS:,} digits")
+        elif finite and isinstance(value, float) and not math.isfinite(value):
+            yield Problem(name or "config", value, "a finite number")
+        elif isinstance(value, Mapping | list | tuple) and id(value) not in seen:
+            seen.add(id(value))
+            if not isinstance(value, Mapping):
+                stack += [(name, item) for item in value]
+                continue
+            for key, item in value.items():
+                inner = f"{name}.{key}" if name and len(name) < 200 else str(key)
+                if not _is_utf8(inner):
+                    inner = utf8(inner)
+                    yield Problem(inner, item, "a name in UTF-8", "half a surrogate pair is no character")
+                stack.append((inner, item))
+
+
+def _is_utf8(text: str) -> bool:
+    return text.isascii() or not re.search("[\ud800-\udfff]", text)
+
+
+def utf8(text: str) -> str:
+    """The text with a sign for each half of a surrogate pair."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def is_whole(value: object) -> bool:

@@ -33,7 +33,8 @@ from posenc_core.schemes.rope import KNOWS_ORIGINAL, RopeSpec
 from posenc_core.spec import Param, Problem, SpecError
 
 # true says what is the case; false is refused
-SWITCHES = ("use_rope", "use_rotary", "use_rotary_embeddings", "use_rotary_pos_emb", "rotary", "original_rope")
+SWITCHES = ("use_rope", "use_rotary", "use_rotary_embeddings", "use_rotary_pos_emb", "rotary", "original_rope",
+            "use_pos_enc")  # fmt: skip
 ORIGINAL = "original_max_position_embeddings"
 
 # rope_type as transformers names it -> RopeSpec.scaling
@@ -171,6 +172,7 @@ class RopeReader(SizeReader):
             if top.given(*BASES):  # a base beside it holds
                 merged.pop("rope_theta", None)
         nested = [k for k in merged if k in LAYER_TYPES]
+        self._spelling_unread(bool(nested))
         if not nested:
             return {"": Fields(merged, f"{name}.", self.problems)}
         dicts: dict[str, Fields | None] = {}
@@ -188,6 +190,22 @@ class RopeReader(SizeReader):
             for kind in (FULL, SLIDING):  # Gemma 3, Olmo 3, ModernBERT fill a missing one with their defaults
                 dicts.setdefault(kind, Fields({}, f"{name}.{kind}.", self.problems))
         return dicts
+
+    def _spelling_unread(self, nested: bool) -> None:
+        """Warn of a spelling that classes with a base of their own for sliding layers do not read.
+
+        They read rope_parameters by layer type and rope_scaling flat.
+        """
+        top, arch = self.top, self.arch
+        if not arch.local_bases and arch.scaled != "full":
+            return
+        name = "rope_scaling" if nested else "rope_parameters"
+        given = top.mapping.get(name)
+        if isinstance(given, Mapping) and given and nested == any(k in LAYER_TYPES for k in given):
+            self.warn("spelling-unread", f"{name} = {short(given)} is {'nested by layer type' if nested else 'flat'}, "
+                      f"and {self.model_type} in transformers does not read it so: its layers are unscaled then.",
+                      "It is read here as it says; write rope_parameters with a mapping for each layer type.",
+                      name)  # fmt: skip
 
     def _rope_type(self, rope: Fields) -> str | None:
         """transformers' name of the method, None after a problem; `type` and `rope_type` must mean the same."""
@@ -268,7 +286,7 @@ class RopeReader(SizeReader):
 
     def _base(self, rope: Fields, *, local: bool) -> float | None:
         """theta: inside the rope dict, else beside it, else the architecture's default with a warning, else refused."""
-        top, arch, high = self.top, self.arch, RopeSpec.param("base").maximum or 1e12
+        top, arch, high, sliding = self.top, self.arch, RopeSpec.param("base").maximum or 1e12, local
         local = local and (arch.local_base is not None or top.given(*LOCAL_BASES))
         both = {names: top.number(*names, low=1.0, high=high, above=True) for names in (BASES, LOCAL_BASES)}
         names = LOCAL_BASES if local else BASES
@@ -285,6 +303,8 @@ class RopeReader(SizeReader):
                           f"{where}.",
                           "The inner one is used; make them equal.", where)  # fmt: skip
             return inside
+        if outside is not None and top.given(*names):
+            self._base_unread(top.first(names), outside, sliding=sliding)
         if (
             outside is not None
             or top.given(*names)
@@ -313,6 +333,23 @@ class RopeReader(SizeReader):
                   f"{self.model_type} is {default:,.10g}.", "Write it out: checkpoints often have another.",
                   names[0])  # fmt: skip
         return default
+
+    def _base_unread(self, name: str, base: float, *, sliding: bool) -> None:
+        """Warn of a base beside the rope dict that the class in transformers does not read there."""
+        top, arch = self.top, self.arch
+        own = sliding and arch.local_bases is not None
+        reads, used = arch.local_bases if own else arch.bases, (arch.local_base if own else None) or arch.base
+        if arch.rope is not None and "rope_theta" in arch.rope and not top.given("rope_parameters", "rope_scaling"):
+            reads, used = (), arch.rope["rope_theta"]
+        if not self.known or reads is None or name in reads:
+            return
+        used = next((v for n in reads if is_number(v := top.mapping.get(n))), used)
+        if used in (None, base):
+            return
+        self.warn("base-unread", f"{name} = {base:,.10g}, but {self.model_type} in transformers does not read it "
+                  f"{'for sliding layers' if own else 'here'}: the base there is {used:,.10g}.",
+                  f"Here it is {base:,.10g}; write rope_parameters out, or compare with the model's own code.",
+                  name)  # fmt: skip
 
     def _fraction(self, rope: Fields, d_head: int, whole: int, rope_type: str) -> float | None:
         """The share of the head that rotates, from a fraction or a number of features; None after a problem."""
@@ -348,12 +385,23 @@ class RopeReader(SizeReader):
             return _share(features, d_head)
         if given is None and arch.fraction != 1.0 and rope_type != "proportional":
             return self.default(name, arch.fraction)
-        if given is not None and given != 1.0 and arch.reads_fraction is False and rope_type == "default":
-            self.warn("fraction-unread", f"{name} = {given:g}, but {self.model_type} in transformers rotates the whole "
-                      "head where rope_type is default.",
-                      f"Here {given:g} of the head rotates; compare with the model's own code.",
-                      name)  # fmt: skip
+        self._fraction_unread(None if inside is not None else top.first(FRACTIONS), given, rope_type)
         return 1.0 if given is None else given
+
+    def _fraction_unread(self, beside: str | None, given: float | None, rope_type: str) -> None:
+        """Warn of a fraction that the class in transformers does not read: in the rope dict, or `beside` it."""
+        arch = self.arch
+        if given is None or not self.known or arch.reads_fraction is None or arch.bases is None:
+            return
+        used = arch.fraction if arch.reads_fraction else 1.0
+        if given == used or ((arch.reads_fraction or rope_type != "default") and beside in (None, *arch.fractions)):
+            return
+        what = "the whole head" if used == 1.0 else f"{used:g} of the head"
+        when = "" if arch.reads_fraction or beside not in (None, *arch.fractions) else " where rope_type is default"
+        name = beside or "partial_rotary_factor"
+        self.warn("fraction-unread", f"{name} = {given:g}, but {self.model_type} in transformers rotates {what}{when}.",
+                  f"Here {given:g} of the head rotates; compare with the model's own code.",
+                  name)  # fmt: skip
 
     def _mrope(self, rope: Fields, d_head: int, fraction: float | None) -> dict[str, Any]:
         """Sections of M-RoPE: given, or the architecture's where they fit."""
@@ -374,10 +422,13 @@ class RopeReader(SizeReader):
 
     def _unread(self, rope: Fields, rope_type: str) -> None:
         """A known key that this method does not read: the commonest way to lose a factor."""
-        for key, value in rope.mapping.items():
-            if key in _KEYS and key not in (*_COMMON, *_READS[rope_type]) and value is not None:
-                self.warn("not-read", f"rope_type {rope_type} does not read {key} = {short(value)}.",
-                          "Remove it, or choose the method that reads it.", rope.name(key))  # fmt: skip
+        known = {k: v for k, v in rope.mapping.items() if k in _KEYS and v is not None}
+        unread = {k: v for k, v in known.items() if k not in (*_COMMON, *_READS[rope_type])}
+        if unread:
+            self.warn("not-read", f"rope_type {rope_type} does not read {dict_text(unread)}.",
+                      f"Remove {'it' if len(unread) == 1 else 'them'}, or choose the method that reads "
+                      f"{'it' if len(unread) == 1 else 'them'}.",
+                      rope.name(next(iter(unread))))  # fmt: skip
 
     # -------------------------------------------------------------- what each method reads, as fields of RopeSpec
 

@@ -30,15 +30,16 @@ class TableReader(SizeReader):
             try:
                 return spec(**values)
             except SpecError as error:
-                self.problems += [replace(p, name=self.top.name(names.get(p.name, p.name))) for p in error.problems]
+                for p in error.problems:
+                    self.problems.append(replace(p, name=self.top.name(names.get(p.name, p.name))))
         self.refuse_unread()
-        raise SpecError(self.problems)
+        raise SpecError(self.problems.told())
 
     def _layers(self, spec: Spec, types: Sequence[str], head_dim: int | None, first: int = 0) -> list[LayerEncoding]:
         """One layer a type; raises what was found so far, since the sizes cannot be told then."""
         if head_dim is None or self.problems:
             self.refuse_unread()
-            raise SpecError(self.problems)
+            raise SpecError(self.problems.told())
         return [LayerEncoding(first + i, t, spec, head_dim, self.seen(t), self.remark(t)) for i, t in enumerate(types)]
 
     def _types(self) -> list[str]:
@@ -108,7 +109,9 @@ class TableReader(SizeReader):
         """Layers of the encoder and of the decoder, one each where the counts are unknown."""
         top = self.top
         general = top.whole("num_hidden_layers", "num_layers", low=1, high=MAX_LAYERS)
-        encoder = top.whole("encoder_layers", low=1, high=MAX_LAYERS) or general or 1
+        encoder = top.whole("encoder_layers", low=1, high=MAX_LAYERS) or general
+        self._count(encoder)
+        encoder = encoder or 1
         return encoder, top.whole("decoder_layers", "num_decoder_layers", low=1, high=MAX_LAYERS) or encoder
 
     def _both(self, encoder: Spec, decoder: Spec, head_dim: int | None) -> list[LayerEncoding]:
@@ -221,6 +224,11 @@ class TableReader(SizeReader):
         encoder = self._spec(T5Spec, heads, n_heads=self.heads, **values, bidirectional=True)
         decoder = self._spec(T5Spec, heads, n_heads=self.heads, **values, bidirectional=False)
         own = self.model_type == "umt5"
+        if self.longest is not None:
+            self.note("t5-no-end", f"{top.first(LENGTHS)} = {self.longest:,} is the length of training and ends "
+                      "nothing: the last bucket holds every longer distance.", "Nothing to do.",
+                      top.first(LENGTHS))  # fmt: skip
+            self.longest = None
         self.note("t5-self-attention", f"{encoder.relative_attention_num_buckets} buckets for distances up to "
                   f"{encoder.relative_attention_max_distance}, in self-attention only; cross-attention has no "
                   "position. "

@@ -39,7 +39,11 @@ class LayerEncoding:
 
 @dataclass(frozen=True)
 class ModelEncoding:
-    """The effective positional parameters of a model. `fields` is what was read, a config that reads to the same."""
+    """The effective positional parameters of a model.
+
+    `fields` is what was read, a config that reads to the same. `counted`: whether the config says how many layers there
+    are; else `layers` has one of each kind.
+    """
 
     layers: tuple[LayerEncoding, ...]
     findings: tuple[Finding, ...]
@@ -49,6 +53,7 @@ class ModelEncoding:
     n_heads: int | None
     n_kv_heads: int | None
     fields: Mapping[str, Any] = field(repr=False)
+    counted: bool = True
 
     @property
     def kinds(self) -> tuple[tuple[LayerEncoding, tuple[int, ...]], ...]:

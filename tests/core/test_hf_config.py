@@ -10,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import reference, within
 
+from explorer.words import plain
 from posenc_core import SpecError, alibi_slopes, read_hf_config, rope_frequencies
 from posenc_core.frequencies import attention_scales, pair_report, yarn_range
 from posenc_core.hf_architectures import ARCHITECTURES
 from posenc_core.hf_config import MAX_CHARACTERS, MAX_DEPTH, parse_config_text, positional_fields
+from posenc_core.hf_fields import MOST_PROBLEMS
+from posenc_core.hf_sizes import MOST_FINDINGS
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.learned import LearnedSpec
 from posenc_core.schemes.none import NoneSpec
@@ -916,3 +919,302 @@ def test_a_real_config_with_a_changed_field_gives_layers_or_a_spec_error(entry, 
     assert model is None or all(
         la.spec == read_hf_config(model.fields).layers[la.index].spec for la in model.layers[:3]
     )
+
+
+# ------------------------------------------------------------------ what strangers write
+
+
+HALF = "\ud800"  # half of a surrogate pair: JSON can write it, UTF-8 cannot
+
+
+@pytest.mark.parametrize(
+    "config",
+    [llama(model_type=HALF), llama(**{f"rope_{HALF}x": 1}), llama(**{f"window_{HALF}x": 1}),
+     llama(name=["a", {"b": HALF}]), {"model_type": "x", "text_config": llama(**{HALF: 1})},
+     llama(rope_scaling={HALF: 1})],
+)  # fmt: skip
+def test_half_a_surrogate_pair_is_refused_in_words_that_a_page_can_show(config):
+    text = json.dumps(config)
+    assert "\\ud800" in text
+    for read in (lambda: parse_config_text(text), lambda: read_hf_config(config)):
+        with pytest.raises(SpecError) as caught:
+            read()
+        assert "UTF-8" in str(caught.value)
+        for problem in caught.value.problems:
+            assert str(problem).encode()
+            assert problem.name.encode()
+    twice = '{"\\ud800": 1, "\\ud800": 2}'
+    with pytest.raises(SpecError) as caught:
+        parse_config_text(twice)
+    assert str(caught.value).encode()
+
+
+def test_the_words_of_a_page_hold_no_half_of_a_pair():
+    assert plain(f"a{HALF}b\udfff😀").encode().decode() == "a\ufffdb\ufffd😀"
+
+
+def test_a_whole_surrogate_pair_is_read():
+    assert parse_config_text(json.dumps({"name": "\U0001f600"})) == {"name": "\U0001f600"}
+
+
+def test_many_unknown_fields_cost_little_and_are_counted():
+    crowd = {f"window{i}": i for i in range(20_000)}
+    with within(10):
+        model = read_hf_config(llama(**crowd))
+    told = [f for f in model.findings if f.code == "layers-unread"]
+    assert len(told) == MOST_FINDINGS + 1
+    assert told[-1].sentence == f"And {len(crowd) - MOST_FINDINGS:,} more of this kind."
+    assert len(model.fields) <= len(llama()) + MOST_FINDINGS
+    assert read_hf_config(model.fields).layers == model.layers
+    with within(10), pytest.raises(SpecError) as caught:
+        read_hf_config(llama(**{f"rope{i}": 0 for i in range(20_000)}))
+    assert len(caught.value.problems) == MOST_PROBLEMS + 1
+    assert f"{20_000 - MOST_PROBLEMS:,} more fields" in str(caught.value.problems[-1])
+    outer = {"model_type": "x", "text_config": llama(), **{f"rope{i}": 0 for i in range(2_000)}}
+    assert len(read_hf_config(outer).fields) <= MOST_FINDINGS + 2
+
+
+def test_a_long_field_that_is_not_read_is_told_and_not_kept():
+    config = llama(my_window=list(range(10_000)), **{"window_" + "x" * 5_000: 1})
+    model = read_hf_config(config)
+    assert [f.code for f in model.findings if f.code == "layers-unread"] == ["layers-unread"] * 2
+    assert "my_window" not in model.fields
+    assert all(len(f.sentence) < 300 and len(f.field) <= 60 for f in model.findings)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"model_type": "llama4_text", "num_hidden_layers": 4, "attn_temperature_tuning": 10**5000},
+     {"model_type": "esm", "num_hidden_layers": 1, "rope_theta": 10**5000},
+     {"model_type": "bloom", "n_head": 8, "offset_alibi": 10**5000},
+     {"model_type": "gpt2", "rope_scaling": {"factor": [10**5000]}},
+     {"model_type": "mpt", "attn_config": {"rope_theta": 10**5000}},
+     {"model_type": "mpt", "attn_config": {"rope_theta": math.nan}}],
+)  # fmt: skip
+def test_numbers_that_no_file_can_hold_are_refused_where_their_value_does_not_matter(config):
+    (problem,) = problems(config).values()
+    assert "number" in problem.legal
+    assert str(problem)
+
+
+# ------------------------------------------------------------------ names
+
+
+@pytest.mark.parametrize(
+    "name", ["pos_weight", "max_position_id", "relative_path", "europe_region", "use_cache_position", "cache_position",
+             "proper_nouns", "superposition", "exposure", "pos_token_id", "position_id_per_seconds", "global_view_pos"]
+)  # fmt: skip
+def test_names_that_sound_like_positions_pass(name):
+    assert read_hf_config(llama(**{name: 3})) == read_hf_config(llama())
+
+
+@pytest.mark.parametrize(
+    "name", ["rope_x", "xrope", "europe_rope", "use_relative_attention", "relative_path_bias", "pos_embed_type",
+             "pos_weight_rope", "cache_position_offset", "max_position_ids_scale", "prope", "drope_fraction",
+             "composition_rope", "propertheta", "num_position_embeddings", "dual_chunk_attention"]
+)  # fmt: skip
+def test_real_names_beside_harmless_ones_are_still_refused(name):
+    assert "touches positions" in problems(llama(**{name: 3}))[name].reason
+
+
+def test_lfm2_says_that_it_has_positions():
+    full = [2, 5]
+    config = {"model_type": "lfm2", "hidden_size": 2048, "num_hidden_layers": 6, "rope_theta": 1e6, "use_pos_enc": True,
+              "full_attn_idxs": full,
+              "layer_types": [FULL if i in full else "conv" for i in range(6)]}  # fmt: skip
+    assert [la.index for la in read_hf_config(config).layers if la.spec.scheme == "rope"] == full
+    assert not {"pattern-differs", "layers-unread"} & codes(config).keys()
+    assert "pattern-differs" in codes(config | {"full_attn_idxs": [0]})
+    assert "use_pos_enc" in problems(config | {"use_pos_enc": False})
+
+
+def test_dual_chunk_attention_is_told():
+    config = llama(model_type="qwen2", dual_chunk_attention_config={"chunk_size": 262144, "local_size": 8192,
+                   "original_max_position_embeddings": 262144})  # fmt: skip
+    finding = codes(config)["dual-chunk"]
+    assert finding.level == "warning"
+    assert "262,144" in finding.sentence
+    assert codes(read_hf_config(config).fields)["dual-chunk"] == finding
+    assert "dual-chunk" not in codes(llama(dual_chunk_attention_config={}))
+    assert "dual_chunk_attention_config" in problems(llama(dual_chunk_attention_config=True))
+
+
+def test_names_that_touch_positions_inside_unknown_mappings_are_told():
+    config = llama(sparse_config={"use_nope": True, "kernel_size": 32, "inner": {"rope_x": 1, "size": 3}})
+    told = [f for f in read_hf_config(config).findings if f.code == "nested-unread"]
+    assert [f.field for f in told] == ["sparse_config.use_nope", "sparse_config.inner.rope_x"]
+    assert all(f.level == "warning" and f.field in f.sentence for f in told)
+    assert "nested-unread" not in codes(llama(sparse_config={"use_nope": False, "kernel_size": 32}))
+    elsewhere = ("vision_config", "audio_config", "quantization_config", "auto_map", "talker_config")
+    assert read_hf_config(llama(**{n: {"rope_theta": 3} for n in elsewhere})) == read_hf_config(llama())
+
+
+# ------------------------------------------------------------------ what each class reads, and what it does not
+
+
+def odd_config(row, **changes):
+    """The defaults of a class, all of them, with a change; 12 layers that rotate, or some of them."""
+    fits = {name: {"head_dim": 128} for name in ("glm4_moe", "glm4v_moe_text")}  # whose defaults do not divide
+    fits["granitemoehybrid"] = {"position_embedding_type": "rope", "layer_types": ["attention"] * 12}
+    return {"model_type": row["model_type"], "num_hidden_layers": 12} | fits.get(row["model_type"], {}) | changes
+
+
+@pytest.mark.parametrize("row", MORE["reads"], ids=lambda r: r["model_type"])
+def test_a_field_that_transformers_ignores_is_never_believed_silently(row):
+    """`reads`: which fields change the frequencies of transformers' class (by layer type), and its layer types."""
+    names = ("rope_theta", "rotary_emb_base", "global_rope_theta", "rope_local_base_freq", "local_rope_theta")
+    for name in names:
+        model = read_hf_config(odd_config(row, **{name: 54321.0}))
+        told = any(f.code in ("base-unread", "base-twice", "local-base-unread") for f in model.findings)
+        for layer in model.layers:
+            read = row["bases"].get(layer.layer_type, row["bases"].get("all", ()))
+            if isinstance(layer.spec, RopeSpec):
+                assert (layer.spec.base == 54321.0) == (name in read) or told, (name, layer)
+        if told:
+            assert not all(name in read for read in row["bases"].values())
+    for name in ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_emb_fraction"):
+        if read_hf_config(odd_config(row)).layers[0].spec.scheme != "rope" or "qk_rope" in str(codes(odd_config(row))):
+            break  # an MLA head has no fraction
+        assert ("fraction-unread" in codes(odd_config(row, **{name: 0.75}))) == (name not in row["fractions"]) or (
+            row["model_type"] == "gemma4_text"
+        )
+    plain = [la.layer_type for la in read_hf_config(odd_config(row)).layers]
+    periods = (
+        "sliding_window_pattern",
+        "_sliding_window_pattern",
+        "global_attn_every_n_layers",
+        "full_attention_interval",
+    )
+    for name in periods:
+        config = odd_config(row, **{name: 7})
+        types = [la.layer_type for la in read_hf_config(config).layers]
+        assert (types != plain) == (name in row["periods"]), name
+        assert ("pattern-unread" in codes(config)) == (name not in row["periods"] and "layer_types" not in config)
+
+
+def test_unread_bases_are_told_with_both_values():
+    finding = codes({"model_type": "gpt_neox", "rope_theta": 5e4})["base-unread"]
+    assert "50,000" in finding.sentence
+    assert "10,000" in finding.sentence
+    apertus = codes({"model_type": "apertus", "rope_theta": 5e4})["base-unread"]
+    assert "12,000,000" in apertus.sentence
+    for quiet in ({"model_type": "gpt_neox", "rope_theta": 1e4}, {"model_type": "gpt_neox", "rotary_emb_base": 5e4},
+                  {"model_type": "apertus", "rope_theta": 5e4, "rope_scaling": {"type": "linear", "factor": 2.0}},
+                  {"model_type": "stablelm_epoch", "rope_pct": 0.5, "rope_theta": 5e4},
+                  {"model_type": "modernbert", "global_rope_theta": 5e4}, llama()):  # fmt: skip
+        assert not {"base-unread", "fraction-unread"} & codes(quiet).keys()
+
+
+@pytest.mark.parametrize("model_type", ["gemma3_text", "gemma3n_text", "olmo3"])
+def test_a_spelling_that_transformers_does_not_read_is_told(model_type):
+    """Its classes take flat rope_parameters for nested ones without a layer type, and merge rope_scaling as flat."""
+    flat = {"rope_type": "linear", "factor": 4.0, "rope_theta": 6e4}
+    assert "spelling-unread" in codes({"model_type": model_type, "rope_parameters": flat})
+    assert "spelling-unread" not in codes({"model_type": model_type, "rope_scaling": flat})
+    nested = {FULL: flat, SLIDING: {"rope_type": "default", "rope_theta": 1e4}}
+    assert "spelling-unread" not in codes({"model_type": model_type, "rope_parameters": nested})
+    assert "spelling-unread" in codes({"model_type": model_type, "rope_scaling": nested})
+
+
+@pytest.mark.parametrize(
+    ("model_type", "layers", "slide"),
+    [("qwen2", 32, range(28, 32)), ("qwen3", 32, range(28, 32)), ("qwen2_5_omni_text", 32, range(28, 32)),
+     ("qwen2_vl_text", 82, range(80, 82)), ("qwen2_5_vl_text", 82, range(80, 82)), ("dots1", 64, range(62, 64)),
+     ("qwen2_moe", 32, range(0, 28, 2))],
+)  # fmt: skip
+def test_which_layers_slide_without_max_window_layers(model_type, layers, slide):
+    """As transformers 5.24 makes layer_types for these configs."""
+    config = {"model_type": model_type, "num_hidden_layers": layers, "use_sliding_window": True}
+    model = read_hf_config(config)
+    assert [la.index for la in model.layers if la.layer_type == SLIDING] == list(slide)
+    assert "max_window_layers" in codes(config)["default-used"].sentence
+    del config["num_hidden_layers"]
+    assert {la.layer_type for la in read_hf_config(config).layers} == {FULL, SLIDING}
+
+
+def test_embedding_gemma_sees_half_the_window_to_each_side():
+    config = {"model_type": "gemma3_text", "num_hidden_layers": 6, "sliding_window": 512, "rope_theta": 1e6,
+              "use_bidirectional_attention": True}  # fmt: skip
+    model = read_hf_config(config)
+    assert [la.window for la in model.layers] == [257] * 5 + [None]
+    assert "each side" in model.layers[0].note
+    assert "257" in codes(config)["bidirectional-window"].sentence
+    assert read_hf_config(model.fields).layers == model.layers
+    assert {la.window for la in read_hf_config(config | {"use_bidirectional_attention": False}).layers} == {512, None}
+    other = config | {"model_type": "gemma3n_text"}  # whose class has no such switch
+    assert {la.window for la in read_hf_config(other).layers} == {512, None}
+
+
+@pytest.mark.parametrize(
+    ("config", "head_dim", "kv"),
+    [({"model_type": "ernie4_5"}, 64, 16), ({"model_type": "qwen2_vl_text"}, 128, 64),
+     ({"model_type": "smollm3"}, 128, 16), ({"model_type": "bitnet"}, 128, 20), ({"model_type": "glm4v_text"}, 128, 32),
+     ({"model_type": "seed_oss", "hidden_size": 5120}, 64, 80), ({"model_type": "qwen2_5_omni_text"}, 128, 28)],
+)  # fmt: skip
+def test_null_means_derived_and_not_the_default(config, head_dim, kv):
+    """Numbers of transformers 5.24's classes for explicit nulls."""
+    nulls = config | {"head_dim": None, "num_key_value_heads": None, "num_hidden_layers": 1}
+    model = read_hf_config(nulls)
+    assert (model.layers[0].head_dim, model.n_kv_heads) == (head_dim, kv)
+    left_out = read_hf_config(config | {"num_hidden_layers": 1})
+    assert (left_out.layers[0].head_dim, left_out.n_kv_heads) != (head_dim, kv)
+    assert "null-derived" in codes(nulls)
+    again = read_hf_config(model.fields)
+    assert (again.layers, again.n_kv_heads, again.findings) == (model.layers, kv, model.findings)
+
+
+def test_a_config_that_does_not_count_its_layers_says_so():
+    for config in (llama(), GEMMA3, {"model_type": "gpt2", "n_layer": 2}, {"model_type": "t5", "num_layers": 2}):
+        assert read_hf_config(config).counted
+        bare = {k: v for k, v in config.items() if k not in ("num_hidden_layers", "n_layer", "num_layers")}
+        model = read_hf_config(bare)
+        assert not model.counted
+        assert codes(bare)["layers-unknown"].field == "num_hidden_layers"
+        assert not read_hf_config(model.fields).counted
+        assert "layers-unknown" not in codes(config)
+    assert read_hf_config({"model_type": "llama", "layer_types": [FULL] * 3}).counted
+
+
+# ------------------------------------------------------------------ nothing said where there is nothing to say
+
+
+def test_stock_configs_are_quiet():
+    gemma2 = {"model_type": "gemma2", "num_hidden_layers": 2, "sliding_window": 4096, "sliding_window_size": 4096}
+    assert "layers-unread" not in codes(gemma2)
+    assert "layers-unread" in codes(gemma2 | {"sliding_window_size": 1024})
+    minimax = {"model_type": "minimax_m2", "num_hidden_layers": 2, "attn_type_list": [1, 1], "rotary_dim": 64}
+    assert "layers-unread" not in codes(minimax)
+    assert "layers-unread" in codes(minimax | {"attn_type_list": [0, 1]})
+    outer = {"model_type": "x", "position_id_per_seconds": 25, "global_view_pos": "head", "text_config": llama()}
+    assert "outer-unread" not in codes(outer)
+    hunyuan = llama(model_type="hunyuan_v1_moe", rope_scaling={"type": "dynamic", "alpha": 1000.0, "factor": 1.0,
+                    "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0})  # fmt: skip
+    (told,) = [f for f in read_hf_config(hunyuan).findings if f.code == "not-read"]
+    assert all(f"{n} = " in told.sentence for n in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim"))
+
+
+def test_jamba_attends_in_one_layer_of_eight():
+    config = {"model_type": "jamba", "num_hidden_layers": 32, "attn_layer_period": 8, "attn_layer_offset": 4}
+    model = read_hf_config(config)
+    assert [la.index for la in model.layers if la.layer_type == "attention"] == [4, 12, 20, 28]
+    assert {la.layer_type for la in model.layers} == {"attention", "mamba"}
+    assert model.spec == NoneSpec()
+    assert "layers-unread" not in codes(config)
+    assert read_hf_config({"model_type": "jamba", "num_hidden_layers": 32}).layers == model.layers
+    assert "attn_layer_offset" in problems(config | {"attn_layer_offset": 8})
+
+
+def test_t5_has_no_end():
+    config = {"model_type": "t5", "num_layers": 2, "n_positions": 512}
+    model = read_hf_config(config)
+    assert model.max_position_embeddings is None
+    assert "512" in codes(config)["t5-no-end"].sentence
+    assert read_hf_config(model.fields).findings == model.findings
+
+
+def test_a_value_that_is_no_json_is_not_kept():
+    loop = []
+    loop.append(loop)
+    model = read_hf_config(llama(my_window=loop, other_window=object()))
+    assert [f.code for f in model.findings].count("layers-unread") == 2
+    assert not {"my_window", "other_window"} & model.fields.keys()
