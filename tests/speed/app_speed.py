@@ -4,6 +4,8 @@
    and beside the same values drawn as one rectangle a cell; steps of the two quick ones alternate.
 2. Importing posenc_core and drawing a first chart, beside `import torch, streamlit`, in fresh processes that alternate.
 3. The attention page from a cold visit to its first picture.
+4. The Extension page opened for 128k and 16M positions beside 16k, and the Config page for 10M positions beside 8k: new
+   bases each time, so that nothing but the recorded tables is cached; in turn.
 
 Machines are shared and noisy: read the ratios, not the milliseconds.
 """
@@ -23,6 +25,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -180,6 +183,36 @@ def first_attention_picture(browser: Browser) -> float:
         process.terminate()
 
 
+def opening(browser: Browser, repetitions: int) -> dict[str, list[float]]:
+    """Seconds from opening a link on a warm server to the end of its run."""
+    config = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}
+
+    def link(name: str, base: int) -> str:
+        page, length = name.split()
+        positions = int(length.replace(",", ""))
+        if page == "config":
+            text = json.dumps(config | {"rope_theta": base, "max_position_embeddings": positions})
+            return f"/config?{urlencode({'config': text})}"
+        return f"/extension?scheme=rope&d_head=128&base={base}&trained_length=8192&target_length={positions}"
+
+    names = ("extension 16,384", "extension 131,072", "extension 16,777,216", "config 8,192", "config 10,000,000")
+    times: dict[str, list[float]] = {name: [] for name in names}
+    process, address = serve("explorer/app.py")
+    try:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        for index in range(repetitions + 1):
+            for number, name in enumerate(names):
+                start = time.perf_counter()
+                page.goto(address + link(name, 10_000 + 17 * (index * len(names) + number)))
+                page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]", timeout=120_000)
+                page.wait_for_selector("[data-testid=stMetric]")
+                if index:
+                    times[name].append(time.perf_counter() - start)
+        return times
+    finally:
+        process.terminate()
+
+
 def main() -> int:
     """Measure, print a table, write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -192,6 +225,7 @@ def main() -> int:
         browser = playwright.chromium.launch(executable_path=path, args=BROWSER_FLAGS)
         steps = {k: v for k, v in slider_steps(browser, args.repetitions, args.rectangles).items() if v}
         attention = first_attention_picture(browser)
+        opened = opening(browser, max(1, args.repetitions // 3))
         browser.close()
     yardstick, core = alternate(lambda: run("import torch, streamlit"), lambda: run(FIRST_CHART), 5)
     medians = {name: statistics.median(values) for name, values in steps.items()}
@@ -205,13 +239,17 @@ def main() -> int:
         ("import posenc_core, first chart", f"{statistics.median(core):.2f} s", f"{ratio:.2f} × that"),
         ("attention page, cold", f"{attention:.2f} s", "to its first map"),
     ]
+    for name, seconds in opened.items():
+        least = opened["config 8,192" if name.startswith("config") else "extension 16,384"]
+        middle = statistics.median(seconds)
+        rows.append((f"opening {name}", f"{middle:.2f} s", f"{middle / statistics.median(least):.2f} × the shortest"))
     for row in rows:
         print("{:<36}{:>14}  {}".format(*row))
     if args.json:
         record = {
             "machine": platform.processor() or platform.machine(), "python": platform.python_version(),
             "date": time.strftime("%Y-%m-%d"), "slider_step_ms": steps, "torch_streamlit_s": yardstick,
-            "core_first_chart_s": core, "attention_cold_s": attention,
+            "core_first_chart_s": core, "attention_cold_s": attention, "opening_s": opened,
         }  # fmt: skip
         args.json.write_text(json.dumps(record, indent=1))
     return 0
