@@ -24,6 +24,7 @@ from posenc_core.readings import (
     Damage,
     Reading,
     formats_of,
+    inverted,
     multiplied,
     readings,
     stored_format,
@@ -55,6 +56,9 @@ MULTIPLES = {1 / (2 * math.pi): "in turns instead of radians (divided by 2π)",
              math.pi / 180: "as if given in degrees (multiplied by π/180)",
              180 / math.pi: "in degrees instead of radians (multiplied by 180/π)",
              2 * math.pi: "multiplied by 2π"}  # fmt: skip
+INVERSES = {2 * math.pi: "these are wavelengths (2π/w), not frequencies",
+            1.0: "these are reciprocals of frequencies (1/w), not frequencies"}  # fmt: skip
+LEAST_PART = 4  # numbers that may be the first ones of a longer list
 MOST_TELLING = 1500  # checks that tell which lengths and bases give the same numbers
 MOST_CHECKS = 6000  # of one paste: numbers that tell little allow everything
 SHARE = 0.4  # of what is left, that one reading may take
@@ -73,9 +77,12 @@ class Candidate:
     misfits: residual and misfit of every pair. names: known models. slip: an exponent written wrongly, of which the
     spec has the effect. damage: a number format, and what it rounded. faults: all that no spec can say, in words.
     scale: what multiplies cos and sin, None where the numbers do not show it. anything: whether it could explain any
-    list, which makes it no finding. outliers: (pair, times too fast) of pairs that it does not explain. times:
-    what multiplied every frequency. bases, lengths: the ends of what gives the same numbers up to their digits, None
-    where that was not looked for. first_pair, first_position: where it leaves the expected spec, None if nowhere.
+    list, which makes it no finding. outliers: (pair, times too fast) of pairs that it does not explain. times: what
+    multiplied every frequency; inverse: the numbers are `times` over the frequencies. bases, lengths: the ends of what
+    gives the same numbers up to their digits, None where that was not looked for. part: how many of the spec's pairs,
+    from the first on, the numbers are, 0 where they are all. stored: the number format of a list of frequencies that
+    is coarser than its digits. first_pair, first_position: where it leaves the expected spec, None if nowhere; where
+    `stored`, of the numbers as they are. as_expected: whether the spec turns as the expected one does.
     """
 
     spec: RopeSpec
@@ -98,6 +105,10 @@ class Candidate:
     lengths: tuple[int, int] | None = None
     first_pair: int | None = None
     first_position: float | None = None
+    inverse: bool = False
+    part: int = 0
+    stored: str = ""
+    as_expected: bool = False
 
     @property
     def fits(self) -> bool:
@@ -107,7 +118,8 @@ class Candidate:
     @property
     def inv_freq(self) -> Tensor:
         """Radians a position [pairs] as the program turned, with what no spec can say."""
-        w = rope_frequencies(self.spec).inv_freq * self.times
+        w = rope_frequencies(self.spec).inv_freq[: self.part or None]
+        w = self.times / w if self.inverse else w * self.times
         for pair, ratio in self.outliers:
             w[pair] *= ratio
         return w
@@ -118,15 +130,17 @@ class Fingerprint:
     """The ranked candidates, and what was measured.
 
     kind: inv_freq, cos_sin or rotated. measured, tolerance: radians a position [pairs], infinite tolerance where a
-    pair's turns cannot be counted. format: the number format that the numbers look like. sentence: the verdict.
-    fitting: how many candidates fit, of which the simplest are kept; at_least: the search ended before all were tried.
-    checks: what it cost, in specs made and compared.
+    pair's turns cannot be counted. digits: the tolerance of a list without that of its number format. format: the
+    number format that the numbers look like. sentence: the verdict. fitting: how many candidates fit, of which the
+    simplest are kept; at_least: the search ended before all were tried. checks: what it cost, in specs made and
+    compared.
     """
 
     kind: str
     candidates: tuple[Candidate, ...]
     measured: Tensor
     tolerance: Tensor
+    digits: Tensor
     format: str
     sentence: str
     fitting: int
@@ -164,6 +178,7 @@ class _Search:
     budget: _Budget
     found: dict[object, Candidate] = field(default_factory=dict)
     times: float = 1.0
+    inverse: bool = False
     outliers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -244,7 +259,7 @@ class _Search:
         faults += [f"but pair {pair} is {ratio:.4g} times as fast" for pair, ratio in outliers]
         made = Candidate(
             spec, reading.layout, misfit.max().item(), residual.max().item(), residual, misfit, "", rank + len(faults),
-            tuple(faults), (), slip, damage, size, anything, outliers, self.times,
+            tuple(faults), (), slip, damage, size, anything, outliers, self.times, inverse=self.inverse,
         )  # fmt: skip
         key = (tuple(sorted(spec.to_query().items())), made.faults, slip)
         if key not in self.found or self.found[key].rank > rank:
@@ -276,8 +291,11 @@ class _Search:
         expected = self.expected
         if expected is not None:
             self.add(self.fitted(expected), 0.0)
+            self.first_of("", expected, 1.0)
         self.geometric()
         self.zeros()
+        for name, spec in known.items():
+            self.first_of(name, spec, 2.2)  # likelier than a base that nobody chooses
         if not self.fits:
             self.by_parts(BETAS[:1], TURNS[:2])
         if not self.fits:
@@ -316,10 +334,38 @@ class _Search:
                 candidate = self.found[key]
                 self.found[key] = replace(candidate, names=(*candidate.names, name))
 
+    def first_of(self, name: str, spec: RopeSpec, rank: float) -> None:
+        """A longer list of which the numbers are the first ones; the same list of another name only adds the name."""
+        reading = self.reading
+        w = rope_frequencies(spec).inv_freq
+        count, one_list = reading.pairs, reading.scale is None and not self.outliers
+        if not one_list or not LEAST_PART <= count < len(w) or not self.pay(1) or not self.pay_check():
+            return
+        misfit, residual = reading.check(w[:count], 1.0, None)
+        if misfit.max() > FITS:
+            return
+        if reading.layout is not None:
+            spec = spec.replace(layout=reading.layout)
+        for key, held in self.found.items():
+            if held.part and self.pay(1):
+                other = rope_frequencies(held.spec).inv_freq
+                if len(other) == len(w) and torch.allclose(other, w, rtol=1e-9, atol=0.0):
+                    self.found[key] = replace(held, names=(*held.names, name))
+                    return
+        self.found["first", tuple(sorted(spec.to_query().items()))] = Candidate(
+            spec, reading.layout, misfit.max().item(), residual.max().item(), residual, misfit, "",
+            rank + len(reading.faults), reading.faults, (name,) if name else (), times=self.times,
+            inverse=self.inverse, part=count,
+        )  # fmt: skip
+
     def _alike(self, spec: RopeSpec, inv_freq: Tensor) -> list[object]:
         """Keys of candidates that are this spec, as far as the numbers show: a list shows no head dim."""
         head = self.reading.d_head
-        held = [k for k, c in self.found.items() if not c.slip and (head is None or c.spec.d_head == spec.d_head)]
+        held = [
+            k
+            for k, c in self.found.items()
+            if not (c.slip or c.part) and (head is None or c.spec.d_head == spec.d_head)
+        ]
         if not held or not self.pay(1 + len(held) // 8):
             return []
         made = torch.stack([rope_frequencies(self.found[k].spec).inv_freq for k in held])
@@ -774,22 +820,21 @@ def fingerprint_of(
     else:  # nothing fits: told for the likeliest format
         number_format, found = tried[0]
     found.sort(key=lambda f: _order(f[0]))
-    stored = number_format if kind == "inv_freq" and number_format != "float32" else ""
     best, fitting, cost = _best(_without_neighbours(found, expected), expected)
-    told = tuple(_told(c, stored, expected) for c in best)
     reading = found[0][1]
-    unknown = torch.full((best[0].spec.rotary_dim // 2,), torch.inf, dtype=torch.float64)
-    measured, tolerance = unknown, unknown
-    if reading is not None:
-        times = best[0].times
-        measured, tolerance = (
-            reading.measured * times,
-            (reading.tolerance if reading.seen is None else reading.seen) * times,
-        )
+    measured = tolerance = digits = torch.full((best[0].spec.rotary_dim // 2,), torch.inf, dtype=torch.float64)
+    if isinstance(data, InvFreq):
+        measured, slack = data.values.values, FLOAT32 * data.values.values
+        tolerance, digits = (tolerance_of(data.values, f) + slack for f in (number_format, "float32"))
+    elif reading is not None:
+        measured, tolerance, digits = reading.measured, reading.tolerance, reading.tolerance
+    stored = number_format if isinstance(data, InvFreq) and number_format != "float32" else ""
+    told = tuple(_told(c, stored, expected, measured, digits) for c in best)
     about = _about_base(best[0], measured, tolerance, expected) if best[0].fits else ""
-    verdict = _verdict(told, fitting, budget.refused, kind) + about
+    layout = data.layout if isinstance(data, InvFreq) else None
+    verdict = _verdict(told, fitting, budget.refused, kind, layout) + about
     return Fingerprint(
-        kind, told, measured, tolerance, number_format, verdict, fitting, budget.refused, budget.spent + cost
+        kind, told, measured, tolerance, digits, number_format, verdict, fitting, budget.refused, budget.spent + cost
     )
 
 
@@ -818,7 +863,7 @@ def _best(found: list[tuple[Candidate, Reading | None]], expected: RopeSpec | No
         fitting += candidate.fits
         if len(best) == KEPT:
             continue
-        if candidate.fits and reading is not None:
+        if candidate.fits and reading is not None and not candidate.part:
             candidate = replace(
                 candidate, lengths=_lengths_of(candidate, reading, budget),
                 bases=_bases_of(candidate, reading, budget, expected),
@@ -922,6 +967,10 @@ def _found(
     if kind == "inv_freq":
         for by, fault in _multiples(straight[0], done):
             done = search([multiplied(straight[0], by, fault)], times=by) or done
+        first = straight[0].measured[0].item()
+        likely = sorted(INVERSES.items(), key=lambda i: abs(first - i[0]))  # pair 0 turns by 1 rad
+        for by, fault in likely if not done and _rises(straight[0]) else ():
+            done = done or search([inverted(straight[0], by, fault)], times=by, inverse=True)
     plain = searches[: len(straight)]
     for one in plain if not done else ():
         for pairs in one.suspects(known):
@@ -932,6 +981,12 @@ def _found(
     if isinstance(data, Rotated) and not any(c.fits for c, _ in found):
         found += [(c, None) for c in _mixed(data, expected)]
     return found
+
+
+def _rises(reading: Reading) -> bool:
+    """Whether the numbers may be wavelengths: all above 0, and longer from pair to pair."""
+    w = reading.measured
+    return reading.pairs >= LEAST_PART and bool((w > 0).all()) and bool((w.diff() >= 0).all()) and bool(w[-1] > w[0])
 
 
 def _multiples(reading: Reading, done: bool) -> Iterator[tuple[float, str]]:
@@ -960,7 +1015,8 @@ def _about_base(best: Candidate, measured: Tensor, tolerance: Tensor, expected: 
         return f" These digits allow any base from {_grouped(low, digits)} to {_grouped(high, digits)}."
     if not bool(use.any()):
         return ""
-    error = ((tolerance / measured)[use] * len(measured) / index[use]).min().item()
+    pairs = best.spec.rotary_dim // 2 if best.part else len(measured)
+    error = ((tolerance / measured)[use] * pairs / index[use]).min().item()
     return f" These digits tell the base to {100 * error:.2g}% only." if error > LOOSE else ""
 
 
@@ -1000,6 +1056,7 @@ def _without_neighbours(
             spec.rotary_dim,
             candidate.faults,
             candidate.slip,
+            candidate.part,
         )
         if family not in families or candidate.names or _usual(spec, expected):
             kept.append((candidate, reading))
@@ -1086,8 +1143,11 @@ def describe(
     return ", ".join([p for p in parts if p] + list(faults))
 
 
-def _told(candidate: Candidate, stored: str, expected: RopeSpec | None) -> Candidate:
-    """The candidate with its sentence, and where it leaves the expected spec."""
+def _told(candidate: Candidate, stored: str, expected: RopeSpec | None, measured: Tensor, digits: Tensor) -> Candidate:
+    """The candidate with its sentence, and where it leaves the expected spec.
+
+    stored: the number format of a list `measured` [pairs], whose digits alone may be off by `digits`.
+    """
     faults = (*candidate.faults, *((f"stored in {stored}",) if stored else ()))
     value, about = _shown(candidate)
     base = f"base {'about ' if about else ''}{_grouped(value, 7)}"
@@ -1096,14 +1156,38 @@ def _told(candidate: Candidate, stored: str, expected: RopeSpec | None) -> Candi
     )
     if candidate.anything:
         sentence = ", ".join(["a divisor for each pair, as any list allows (LongRoPE's form)", *faults])
+    if candidate.part:
+        whole = len(rope_frequencies(candidate.spec).inv_freq)
+        sentence = f"the first {candidate.part} of {whole} pairs: {sentence}"
     if candidate.names:
         more = f" and {len(candidate.names) - NAMED} more" if len(candidate.names) > NAMED else ""
         sentence += f" (as {', '.join(candidate.names[:NAMED])}{more})"
-    made = replace(candidate, sentence=sentence)
+    made = replace(candidate, sentence=sentence, stored=stored)
     if expected is None:
         return made
     pair, position = divergence(made, expected)
-    return replace(made, first_pair=pair, first_position=position)
+    mine, other = (rope_frequencies(s).inv_freq[: made.part or None] for s in (expected, made.spec))
+    same_layout = made.layout in (None, expected.layout)
+    same = compare_frequencies(mine, other).first_pair is None and same_layout and not made.outliers
+    if stored and made.fits and same_layout and len(mine) == len(measured):
+        pair, position = _rounded_off(mine, measured, digits, pair)
+    return replace(made, first_pair=pair, first_position=position, as_expected=same)
+
+
+def _rounded_off(
+    expected: Tensor, measured: Tensor, digits: Tensor, pair: int | None
+) -> tuple[int | None, float | None]:
+    """First pair and position off, of the numbers as they are: their format is coarser than the digits that show it.
+
+    pair: the first that differs but for rounding. Where rounding is all, the pair is the one that is off first.
+    """
+    difference = (measured - expected).abs()
+    off = difference > digits
+    if not bool(off.any()):
+        return None, None
+    positions = torch.where(off, torch.ceil(OFF / difference), torch.inf)
+    first = int(positions.argmin()) if pair is None else int(off.nonzero()[0])
+    return first, positions.min().item()
 
 
 def _trained(candidate: Candidate, expected: RopeSpec | None) -> str:
@@ -1122,14 +1206,14 @@ def divergence(candidate: Candidate, expected: RopeSpec) -> tuple[int | None, fl
 
     Another layout or direction is wrong from position 1 on; shifted positions and another scale at position 0.
     """
-    told = len(candidate.outliers) + (candidate.times != 1)  # what the frequencies show
+    told = len(candidate.outliers) + (candidate.times != 1 or candidate.inverse)  # what the frequencies show
     faults = [f for f in candidate.faults if " computed in " not in f][told:]
     scaled = candidate.scale is not None and abs(candidate.scale - attention_scales(expected).tables) > 1e-4
     if scaled or any(f.startswith("positions") for f in faults):
         return 0, 0.0
     if faults or (candidate.layout is not None and candidate.layout != expected.layout):
         return 0, 1.0
-    mine, other = rope_frequencies(expected).inv_freq, candidate.inv_freq
+    mine, other = rope_frequencies(expected).inv_freq[: candidate.part or None], candidate.inv_freq
     found = compare_frequencies(mine, other, phase=OFF, rtol=1e-3 if candidate.anything else 1e-6)
     pair = found.first_pair
     position = math.inf if pair is None else found.first_position.min().item()
@@ -1143,7 +1227,7 @@ def divergence(candidate: Candidate, expected: RopeSpec) -> tuple[int | None, fl
     return (None, None) if pair is None else (pair, position)
 
 
-def _verdict(candidates: tuple[Candidate, ...], fitting: int, at_least: bool, kind: str) -> str:
+def _verdict(candidates: tuple[Candidate, ...], fitting: int, at_least: bool, kind: str, doubled: Layout | None) -> str:
     """What can be said of the ranking in one or two sentences."""
     if not candidates:
         return (
@@ -1164,6 +1248,12 @@ def _verdict(candidates: tuple[Candidate, ...], fitting: int, at_least: bool, ki
             f"{candidates[0].misfit:,.3g} times what the digits allow."
         )
     hidden = " An inv_freq shows neither the layout nor an attention factor." if kind == "inv_freq" else ""
+    if doubled is not None:
+        how = "cat([f, f])" if doubled == "half" else "repeat_interleave(f, 2)"
+        hidden = (
+            f" Each frequency is listed twice, as {how} does for the {_LAYOUT_WORDS[doubled]} layout; an attention "
+            "factor is not shown."
+        )
     if fitting == 1:
         return f"One candidate fits, and the others that were tried do not.{hidden}"
     differ = [

@@ -14,11 +14,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from posenc_core.rotary import Layout
 from posenc_core.spec import Problem, SpecError
 
 MAX_CHARACTERS = 200_000
 MAX_NUMBERS = 2**17
 MAX_DEPTH = 6
+LEAST_DOUBLED = 8  # numbers of a list in which each stands twice by intention
 MAX_POSITION = 2**53
 Kind = Literal["auto", "inv_freq", "cos_sin", "rotated"]
 
@@ -57,9 +59,10 @@ class Block:
 
 @dataclass(frozen=True)
 class InvFreq:
-    """inv_freq [pairs]."""
+    """inv_freq [pairs]. layout: that of a list in which each frequency stood twice, None where it stood once."""
 
     values: Block
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,8 @@ def _guess(blocks: list[Block], positions: Block | None, kind: str) -> Pasted:
     shapes = [b.values.dim() for b in blocks]
     if not blocks:
         raise refuse("the text", "it holds no numbers")
-    if shapes == [2] and kind in ("auto", "inv_freq") and _falls(blocks[0].values.flatten()):
+    flat = blocks[0].values.flatten()
+    if shapes == [2] and kind in ("auto", "inv_freq") and (_falls(flat) or doubled(flat) is not None):
         return _inv_freq(blocks[0])  # one list over several lines
     if shapes == [1] and kind in ("auto", "inv_freq") and positions is None:
         return _inv_freq(blocks[0])
@@ -146,15 +150,39 @@ def _falls(values: Tensor) -> bool:
     return bool((values[1:] < values[:-1]).all()) and bool((values >= 0).all())
 
 
+def doubled(values: Tensor) -> Layout | None:
+    """How a list holds each frequency twice: cat([f, f]) is "half", repeat_interleave(f, 2) "interleaved"."""
+    n = len(values) // 2
+    if len(values) < LEAST_DOUBLED or len(values) % 2:
+        return None
+    ways: tuple[tuple[Layout, Tensor, Tensor], ...] = (
+        ("half", values[:n], values[n:]), ("interleaved", values[::2], values[1::2]),
+    )  # fmt: skip
+    for layout, once, again in ways:
+        step = once.diff()
+        turning = once[once > 0]
+        # a list whose slow end is written in few digits repeats some numbers too
+        if (
+            bool((once == again).all()) and (bool((step <= 0).all()) or bool((step >= 0).all()))
+            and 2 * len(turning.unique()) > max(len(turning), 2)
+        ):  # fmt: skip
+            return layout
+    return None
+
+
 def _inv_freq(block: Block) -> InvFreq:
-    values = block.values.flatten()
+    values, resolution = block.values.flatten(), block.resolution.flatten()
+    layout = doubled(values)
+    if layout is not None:
+        once = slice(len(values) // 2) if layout == "half" else slice(None, None, 2)
+        values, resolution = values[once], resolution[once]
     if not 1 <= len(values) <= 512:
         raise refuse(f"{len(values)} numbers", "no list of frequencies is that long", "1 to 512 frequencies")
     if bool((values < 0).any()):
         raise refuse(float(values.min()), "a frequency below zero", "frequencies from 0")
     if not bool((values > 0).any()):
         raise refuse("zeros only", "nothing turns", "at least one frequency above 0")
-    return InvFreq(Block(values, block.resolution.flatten()))
+    return InvFreq(Block(values, resolution), layout)
 
 
 def _matrix(block: Block) -> Block:

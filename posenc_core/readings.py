@@ -80,8 +80,7 @@ class Reading:
     far they may be off, infinite where turns cannot be counted. check(inv_freq, scale, damage): the misfit of each
     pair, up to 1 where digits and format explain it, and the largest difference itself. scale multiplies cos and sin,
     None where the numbers do not show it. damage: what a number format did, in this reading. phases, error, position:
-    of the only row, if there is only one. cells: numbers that a check looks at. seen: the
-    tolerance before pairs were hidden, None where none are.
+    of the only row, if there is only one. cells: numbers that a check looks at.
     """
 
     layout: Layout | None
@@ -99,7 +98,6 @@ class Reading:
     error: Tensor | None = None
     position: float = 0.0
     cells: int = 0
-    seen: Tensor | None = None
 
     @property
     def known(self) -> Tensor:
@@ -166,6 +164,19 @@ def multiplied(reading: Reading, by: float, fault: str) -> Reading:
     )  # fmt: skip
 
 
+def inverted(reading: Reading, by: float, fault: str) -> Reading:
+    """The reading of a list of by / inv_freq; measured and check are those of inv_freq."""
+
+    def check(inv_freq: Tensor, size: float, damage: Damage) -> tuple[Tensor, Tensor]:
+        return reading.check(by / inv_freq.clamp(min=1e-300), size, damage)
+
+    pasted = reading.measured
+    return replace(
+        reading, measured=by / pasted, tolerance=reading.tolerance * by / pasted.square(), check=check,
+        faults=(*reading.faults, fault), phases=None,
+    )  # fmt: skip
+
+
 def without(reading: Reading, pairs: tuple[int, ...]) -> Reading:
     """The reading as if nothing were known of these pairs."""
     hidden = torch.zeros(reading.pairs, dtype=torch.bool)
@@ -175,8 +186,7 @@ def without(reading: Reading, pairs: tuple[int, ...]) -> Reading:
         misfit, residual = reading.check(inv_freq, size, damage)
         return misfit.masked_fill(hidden, 0.0), residual.masked_fill(hidden, 0.0)
 
-    return replace(reading, tolerance=reading.tolerance.masked_fill(hidden, torch.inf), check=check,
-                   seen=reading.tolerance)  # fmt: skip
+    return replace(reading, tolerance=reading.tolerance.masked_fill(hidden, torch.inf), check=check)
 
 
 def _faults(direction: int, offset: int, positions: Tensor) -> tuple[str, ...]:
@@ -207,7 +217,7 @@ def _of_inv_freq(data: InvFreq, number_format: str) -> Reading:
         difference = (values - inv_freq).abs()
         return difference / tolerance, difference / torch.maximum(values, inv_freq).clamp(min=1e-300)
 
-    return Reading(None, None, values, tolerance, check, cells=len(values))
+    return Reading(data.layout, None, values, tolerance, check, cells=len(values))
 
 
 def _phase_slack(phase: Tensor) -> Tensor:

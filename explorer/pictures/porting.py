@@ -444,8 +444,8 @@ def fingerprint_numbers(found: Fingerprint | None) -> list[Fact]:
         ("fitting", fits, "candidates within what digits and number format allow; a list of divisors, "
          "which any numbers allow, is none"),
         ("largest difference", residual, f"of the best candidate, {unit}"),
-        ("first pair off", "–" if fit is None else _none(fit.first_pair), "first pair in which the best candidate "
-         "differs from the sidebar's scheme"),
+        ("first pair off", "–" if fit is None else _none(fit.first_pair), "first pair in which the best candidate, or "
+         "a list in a coarse number format as it stands, differs from the sidebar's scheme"),
         ("first position off", "–" if fit is None else _none(fit.first_position), "first position at which a phase "
          "is off by 0.1 rad from the sidebar's scheme, or scores by the scale"),
     ]  # fmt: skip
@@ -467,8 +467,22 @@ def seen_answer(found: Fingerprint, expected: RopeSpec) -> str:
     mine = describe(expected, expected.layout, attention_scales(expected).tables)
     if not best.fits:
         return found.sentence
-    if best.first_pair is None:
-        told = f"It is the sidebar's scheme ({mine})."
+    scheme = f"the sidebar's scheme ({mine})"
+    if best.part and best.as_expected:
+        scheme = f"the first {best.part} of the sidebar's {len(compute.frequencies(expected))} pairs ({mine})"
+    verb = "They are" if best.part and best.as_expected else "It is"
+    if best.inverse and best.as_expected:
+        told = (
+            f"Turned back into frequencies, {verb.lower()} {scheme}; used as they are, they are off from pair "
+            f"{best.first_pair}, position {best.first_position:,.0f}."
+        )
+    elif best.first_pair is None:
+        told = f"{verb} {scheme}{': at these digits nothing is off' if found.kind == 'inv_freq' else ''}."
+    elif best.stored and best.as_expected:
+        told = (
+            f"{verb} {scheme}, stored in {best.stored}: off by more than 0.1 rad from pair {best.first_pair}, position "
+            f"{best.first_position:,.0f}."
+        )
     elif math.isinf(best.first_position or 0.0):
         told = f"The sidebar says: {mine}. They part from pair {best.first_pair} on, by less than 0.1 rad anywhere."
     else:
@@ -487,8 +501,8 @@ def table(found: Fingerprint) -> pd.DataFrame:
             "fits": ["yes" if c.fits else "any list does" if c.anything else "no" for c in found.candidates],
             "misfit": [f"{c.misfit:,.3g}" for c in found.candidates],
             "difference": [f"{c.residual:.2g}" for c in found.candidates],
-            "pair": [_none(c.first_pair) for c in found.candidates],
-            "position": [_none(c.first_position) for c in found.candidates],
+            "pair": [_none(c.first_pair) if c.fits else "–" for c in found.candidates],
+            "position": [_none(c.first_position) if c.fits else "–" for c in found.candidates],
         },
         index=pd.RangeIndex(1, len(found.candidates) + 1, name="rank"),
     )
@@ -522,7 +536,7 @@ def _cut(text: str) -> str:
 
 def ratio_lines(found: Fingerprint, expected: RopeSpec) -> Lines | None:
     """Measured frequencies over the sidebar's, pair by pair, and the best candidate's; None for another pair count."""
-    mine = compute.frequencies(expected)
+    mine = compute.frequencies(expected)[: found.candidates[0].part or None]
     best = found.candidates[0].inv_freq.numpy()
     if len(mine) != len(found.measured):
         return None
@@ -545,14 +559,16 @@ def ratio_domain(lines: Lines) -> tuple[float, float]:
 
 def seen_ratio(found: Fingerprint, expected: RopeSpec) -> str:
     """How many pairs differ."""
+    best = found.candidates[0]
     known = np.isfinite(found.tolerance.numpy())
-    mine = compute.frequencies(expected)
-    off = np.abs(found.measured.numpy() - mine) > 1.05 * found.tolerance.numpy()
+    mine = compute.frequencies(expected)[: best.part or None]
+    off = np.abs(found.measured.numpy() - mine) > 1.05 * found.digits.numpy()
     hidden = int((~known).sum())
     more = f" The turns of {hidden} pairs cannot be counted at this position." if hidden else ""
-    return (
-        f"{int((off & known).sum())} of {len(mine)} pairs turn at another speed than the sidebar's scheme says.{more}"
-    )
+    why = f", because they were rounded to {best.stored}" if best.fits and best.stored and best.as_expected else ""
+    why = "" if best.inverse or not (off & known).any() else why
+    count = int((off & known).sum())
+    return f"{count} of {len(mine)} pairs turn at another speed than the sidebar's scheme says{why}.{more}"
 
 
 # ---------------------------------------------------------------- two specs

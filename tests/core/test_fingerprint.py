@@ -369,6 +369,107 @@ def test_a_base_has_as_many_digits_as_the_numbers_tell(base, count):
     assert ("about" in best.sentence) == ("allow any base from" in found.sentence)
 
 
+# ------------------------------------------------------------------ lists that are not what they should be
+
+
+@pytest.mark.parametrize(("dtype", "name", "first"), [
+    (torch.bfloat16, "bfloat16", 56), (torch.float16, "float16", 610),
+])  # fmt: skip
+def test_a_list_rounded_to_a_format_is_off(dtype, name, first):
+    """Against phases position by position; the first position is that of the issue."""
+    spec = SPECS["llama3.1"]
+    rounded = inv_freq(spec).to(dtype).double()
+    best = fingerprint(str(rounded.tolist()), expected=spec).candidates[0]
+    assert best.fits
+    assert (best.stored, best.as_expected, best.spec) == (name, True, spec)
+    off = torch.arange(1000)[:, None] * (rounded - inv_freq(spec)).abs() > 0.1
+    assert int(off.any(-1).nonzero()[0]) == first
+    assert best.first_position == first
+    assert best.first_pair == int(off[first].nonzero()[0]) == 1
+
+
+def test_a_rounded_list_of_another_scheme_is_off_by_its_own_numbers():
+    expected = SPECS["llama3"]
+    rounded = inv_freq(SPECS["llama3.1"]).bfloat16().double()
+    best = fingerprint(str(rounded.tolist()), expected=expected).candidates[0]
+    off = torch.arange(1000)[:, None] * (rounded - inv_freq(expected)).abs() > 0.1
+    assert best.spec.scaling == "llama3"
+    assert not best.as_expected
+    assert best.first_position == int(off.any(-1).nonzero()[0])
+
+
+@pytest.mark.parametrize("count", [4, 6, 9])
+def test_digits_alone_are_no_fault(count):
+    best = fingerprint(digits(inv_freq(SPECS["llama3.1"]), count), expected=SPECS["llama3.1"]).candidates[0]
+    assert (best.stored, best.as_expected, best.first_pair, best.first_position) == ("", True, None, None)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize("written", ["4 digits", "float32 list", "bfloat16, 4 digits"])
+@pytest.mark.parametrize("count", [32, 40, 63])
+@pytest.mark.parametrize("name", ["llama3.1", "yarn", "llama3"])
+def test_the_first_pairs_of_a_list_are_told(name, count, written, by_name):
+    spec = SPECS[name]
+    expected, known = (SPECS["p-RoPE"], {"the model": spec}) if by_name else (spec, {})
+    best = fingerprint(WRITTEN[written](inv_freq(spec)[:count]), expected=expected, known=known).candidates[0]
+    assert best.fits
+    assert (best.spec, best.part, best.as_expected) == (spec, count, not by_name)
+    assert best.sentence.startswith(f"the first {count} of 64 pairs: ")
+    assert ("the model" in best.names) == by_name
+    torch.testing.assert_close(best.inv_freq, inv_freq(spec)[:count])
+    if not by_name and "bfloat16" not in written:
+        assert (best.first_pair, best.first_position) == (None, None)
+
+
+def test_a_whole_list_is_no_part_of_another():
+    known = {"longer": RopeSpec(d_head=256), "same": SPECS["plain"]}
+    for expected in (SPECS["plain"], RopeSpec(d_head=256)):
+        best = fingerprint(digits(inv_freq(SPECS["plain"]), 6), expected=expected, known=known).candidates[0]
+        assert (best.spec.rotary_dim, best.part, best.names) == (128, 0, ("same",))
+
+
+@pytest.mark.parametrize("written", ["4 digits", "float32 list", "bfloat16, 4 digits", "numpy"])
+@pytest.mark.parametrize(("layout", "words", "twice"), [
+    ("half", "as cat([f, f]) does for the half-split layout", lambda w: torch.cat([w, w])),
+    ("interleaved", "as repeat_interleave(f, 2) does for the interleaved layout", lambda w: w.repeat_interleave(2)),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["plain", "llama3.1", "yarn", "p-RoPE"])
+def test_a_list_that_holds_every_frequency_twice_is_read_once(name, layout, words, twice, written):
+    spec = SPECS[name]
+    found = fingerprint(WRITTEN[written](twice(inv_freq(spec))), expected=spec.replace(layout=layout))
+    best = like(found, spec, tables_too=False)
+    assert (best.layout, best.spec.d_head, best.as_expected) == (layout, spec.d_head, True)
+    assert words in found.sentence
+    assert len(found.measured) == spec.d_head // 2
+    other = fingerprint(WRITTEN[written](twice(inv_freq(spec))), expected=spec.replace(
+        layout=porting.other_layout(layout)))  # fmt: skip
+    assert (other.candidates[0].first_pair, other.candidates[0].first_position) == (0, 1.0)
+
+
+def test_numbers_that_repeat_by_chance_are_not_halved():
+    for text in ("[1, 1]", "[1.0, 0.1, 1.0, 0.1]", str([0.5] * 64), str([3.0] * 8 + [1.0] * 8)):
+        values = read_pasted(text)
+        assert values.layout is None
+        assert len(values.values.values) == text.count(",") + 1
+
+
+@pytest.mark.parametrize("count", [5, 9])
+@pytest.mark.parametrize(("by", "words", "pair"), [
+    (2 * math.pi, "these are wavelengths (2π/w), not frequencies", 0),
+    (1.0, "these are reciprocals of frequencies (1/w), not frequencies", 1),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["plain", "llama3.1", "yarn", "linear"])
+def test_wavelengths_and_reciprocals_are_recognised(name, by, words, pair, count):
+    spec = SPECS[name]
+    found = fingerprint(digits(by / inv_freq(spec), count), expected=spec)
+    best = found.candidates[0]
+    assert best.fits
+    assert words in best.sentence
+    assert (best.spec, best.inverse, best.as_expected) == (spec, True, True)
+    torch.testing.assert_close(best.inv_freq, by / inv_freq(spec))
+    assert (best.first_pair, best.first_position) == (0 if name == "linear" else pair, 1.0)
+
+
 # ------------------------------------------------------------------ what a paste may cost
 
 ONES = "[" + ", ".join(["1"] * 64) + "]"

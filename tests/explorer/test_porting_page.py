@@ -359,6 +359,72 @@ def test_models_of_the_app_are_known_by_name() -> None:
     assert any("Llama 3.1" in name for name in found.candidates[0].names)
 
 
+LLAMA = RopeSpec(d_head=128, base=500_000.0, scaling="llama3", factor=8.0, original_max_position_embeddings=8192)
+TURNS = rope_frequencies(LLAMA).inv_freq
+
+
+def pasted(values: torch.Tensor, expected: RopeSpec = LLAMA, digits: int = 7) -> dict[str, str]:
+    text = "[" + ", ".join(f"{v:.{digits}g}" for v in values.tolist()) + "]"
+    assert len(text) <= MAX_TEXT
+    return {"part": "fingerprint", "pasted": text} | expected.to_query()
+
+
+@pytest.mark.parametrize(("name", "first"), [("bfloat16", 56), ("float16", 610)])
+def test_a_rounded_list_is_not_cleared(open_app: Any, name: str, first: int) -> None:
+    rounded = TURNS.to(getattr(torch, name)).double()
+    at = open_app("porting", pasted(rounded))
+    assert not at.exception
+    assert numbers(at)["first pair off"] == "1"
+    assert numbers(at)["first position off"] == str(first)
+    assert f"stored in {name}: off by more than 0.1 rad from pair 1, position {first}." in texts(at)
+    assert "nothing is off" not in texts(at)
+    changed = int(((rounded - TURNS).abs() > 2e-6 * TURNS).sum())
+    assert f"{changed} of 64 pairs turn at another speed" in texts(at)
+    assert f"because they were rounded to {name}" in texts(at)
+
+
+def test_digits_alone_are_no_fault(open_app: Any) -> None:
+    at = open_app("porting", pasted(TURNS, digits=4))
+    assert numbers(at)["first pair off"] == numbers(at)["first position off"] == "none"
+    assert "It is the sidebar's scheme" in texts(at)
+    assert "at these digits nothing is off" in texts(at)
+    assert "0 of 64 pairs turn at another speed" in texts(at)
+
+
+def test_the_first_frequencies_are_told(open_app: Any) -> None:
+    at = open_app("porting", pasted(TURNS[:40]))
+    assert not at.exception
+    assert "The first 40 of 64 pairs" in texts(at)
+    assert "They are the first 40 of the sidebar's 64 pairs" in texts(at)
+    assert "0 of 40 pairs turn at another speed" in texts(at)
+    assert "3,646" not in texts(at)
+
+
+def test_a_doubled_list_is_read_once(open_app: Any) -> None:
+    at = open_app("porting", pasted(torch.cat([TURNS, TURNS]), digits=5))
+    assert not at.exception
+    assert "listed twice, as cat([f, f]) does for the half-split layout" in texts(at)
+    assert "It is the sidebar's scheme" in texts(at)
+
+
+@pytest.mark.parametrize(("by", "told"), [(2 * math.pi, "these are wavelengths"), (1.0, "these are reciprocals")])
+def test_wavelengths_are_no_frequencies(open_app: Any, by: float, told: str) -> None:
+    at = open_app("porting", pasted(by / TURNS))
+    assert not at.exception
+    assert told in texts(at)
+    assert "Turned back into frequencies, it is the sidebar's scheme" in texts(at)
+    assert numbers(at)["first position off"] == "1"
+
+
+def test_where_nothing_fits_nothing_is_cleared(open_app: Any) -> None:
+    at = open_app("porting", pasted(torch.arange(1, 65).double() ** 2))
+    assert numbers(at)["first pair off"] == numbers(at)["first position off"] == "–"
+    found = compute.fingerprints(pasted(torch.arange(1, 65).double() ** 2)["pasted"], "auto", LLAMA)
+    assert isinstance(found, Fingerprint)
+    rows = pictures.table(found)
+    assert set(rows["pair"]) == set(rows["position"]) == {"–"}
+
+
 # ---------------------------------------------------------------- two specs
 
 
