@@ -22,7 +22,8 @@ from explorer.facts import Fact
 from explorer.pictures.common import Lines, names_of
 from explorer.text import SCHEME_TEXT, Try
 from posenc_core import Spec, porting
-from posenc_core.fingerprint import Candidate, Fingerprint, describe
+from posenc_core.fingerprint import Candidate, Fingerprint
+from posenc_core.fingerprint_words import describe
 from posenc_core.frequencies import attention_scales, rope_frequencies
 from posenc_core.rotary import apply_rotary, cos_sin
 from posenc_core.schemes.hybrid import HybridSpec

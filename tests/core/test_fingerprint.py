@@ -13,15 +13,9 @@ from hypothesis import strategies as st
 from support import reference, within
 
 from posenc_core import SpecError, apply_rotary, porting
-from posenc_core.fingerprint import (
-    BASES,
-    FITS,
-    MOST_CHECKS,
-    MOST_TELLING,
-    describe,
-    fingerprint,
-    fingerprint_of,
-)
+from posenc_core.fingerprint import MOST_TELLING, fingerprint, fingerprint_of
+from posenc_core.fingerprint_search import BASES, FITS, MOST_CHECKS
+from posenc_core.fingerprint_words import describe
 from posenc_core.frequencies import attention_scales, rope_frequencies
 from posenc_core.pasted import MAX_CHARACTERS, MAX_NUMBERS, InvFreq, Rotated, Tables, read_pasted
 from posenc_core.porting import rounded_phases
