@@ -1,5 +1,6 @@
 """Extension: what a model trained at one length meets at a longer one, under every scaling of RoPE."""
 
+import numpy as np
 import streamlit as st
 
 from explorer import show, state, widgets
@@ -28,6 +29,9 @@ with controls[1]:
     target = view.field("target_length")
 made = compute.setting(chosen.specs, trained, target)
 names = list(made.methods)
+if asked == compute.CHOSEN and (same := pictures.chosen_as(made)) is not None:  # the sidebar holds one of the methods
+    state.put(method=same)
+    asked = same
 with controls[2]:
     method = view.field("method", options=names if "yarn" in names else names[::-1])
 with controls[3]:
@@ -36,6 +40,9 @@ for note in pictures.notes(chosen.specs, made, (trained, target)):
     st.caption(note)
 if asked and asked not in names:
     st.caption(f"{asked} is not among the methods here: {', '.join(names)}.")
+nothing = pictures.nothing_to_stretch(made, target)
+if nothing is not None:
+    show.below(*nothing)
 other_length = pictures.other_length(made, method)
 if other_length is not None:
     show.below(*other_length)
@@ -89,7 +96,9 @@ measured = compute.toy()
 found = compute.numbers(made, measured)
 advice = recommend(found)
 with st.container(border=True):
-    show.below(pictures.paragraph(advice), pictures.advice_tries(made, method, advice))
+    show.below(
+        pictures.paragraph(advice), [*pictures.taken(made, advice), *pictures.advice_tries(made, method, advice)]
+    )
 st.dataframe(pictures.side_by_side(made, found), hide_index=True)
 st.caption(pictures.seen_table(found))
 
@@ -154,11 +163,11 @@ with left:
         dashed=pictures.arc_dashes(made),
     )  # fmt: skip
     show.below(pictures.seen_arcs(made), pictures.base_500k(made))
-data, series, domain = pictures.ratio_lines(made, method)
+data, series = pictures.ratio_lines(made, method)
 with right:
     show.chart(
         charts.ratios, data, name="ratios", alt_text="Frequency beside the original one for every pair", series=series,
-        y_domain=domain, y_title="frequency ÷ original", dashed=dashed,
+        y_title="frequency ÷ original", dashed=dashed,
     )  # fmt: skip
     show.below(
         pictures.seen_ratios(made, method), to_method({"llama3": "The ramp is shorter.", "yarn": "The ramp is longer."})
@@ -169,11 +178,13 @@ options = pictures.variants_of(made.methods[method])
 if options:
     both = pictures.variants(made, method, view.field("differs", options=options), current)
     left, right = st.columns(2)
-    for column, lines, name in ((left, both, "variants"), (right, both.gap, "difference")):
+    parts = (both, both.gap), ("variants", "difference"), both.domains
+    for column, lines, name, domain in zip((left, right), *parts, strict=True):
         with column:
             show.chart(
                 curves.curves, lines.data, name=name, alt_text=f"Two implementations of one method: {name}",
                 x_title=both.x_title, y_title=lines.y_title, series=lines.series, x_log=both.x_log, legend_columns=2,
+                y_domain=domain,
             )  # fmt: skip
     show.below(both.sentence, pictures.variant_tries(made, method, both.differs, current))
 else:
@@ -186,13 +197,12 @@ else:
 
 st.markdown("#### Scores at the target")
 left, right = st.columns(2)
-span = (1, max(2, made.target))
 lines = scores.decay_lines(made, method)
 with left:
     show.chart(
-        curves.curves, lines.data, name="decay", alt_text="Mean cosine of the pairs against distance", bands=True,
-        x_title=DISTANCE, y_title=lines.y_title, series=lines.series, x_log=True, height=380, legend_columns=2,
-        y_domain=(-0.5 if lines.data["low"].min() >= -0.5 else -1.0, 1.0), x_domain=span, dashed=dashed,
+        charts.against_length, lines.data, name="decay", alt_text="Mean cosine of the pairs against distance",
+        bands=True, x_title=DISTANCE, y_title=lines.y_title, series=lines.series, height=380, legend_columns=2,
+        y_domain=(-0.5 if lines.data["low"].min() >= -0.5 else -1.0, 1.0), dashed=dashed,
     )  # fmt: skip
     show.below(
         scores.seen_decay(made, method),
@@ -201,9 +211,9 @@ with left:
 lines = scores.bound_lines(made)
 with right:
     show.chart(
-        curves.curves, lines.data, name="bound", alt_text="RoFormer's bound factor against distance",
-        x_title=DISTANCE, y_title=lines.y_title, series=lines.series, x_log=True, height=380, legend_columns=2,
-        y_domain=(0.0, 1.0), x_domain=span, dashed=dashed,
+        charts.against_length, lines.data, name="bound", alt_text="RoFormer's bound factor against distance",
+        x_title=DISTANCE, y_title=lines.y_title, series=lines.series, height=380, legend_columns=2,
+        y_domain=(0.0, 1.0), dashed=dashed,
     )  # fmt: skip
     show.below(scores.seen_bound(made, method), [Try("the same for one scheme", {}, page="decay")])
 base = scores.base_lines(made)
@@ -223,15 +233,15 @@ with left:
     show.chart(
         bars.bars, factors, name="factors", alt_text="What each method multiplies scores by", name_title="",
         value_title="score factor", series=(("score factor", SKY),), names=len(factors), labels=True,
-        domain=(0.0, 1.3 * float(factors["value"].max())), ticks=(0, 1),
+        domain=(0.0, float(np.ceil(1.3 * factors["value"].max()))), ticks=(0, 1),  # few, so that templates stay
     )  # fmt: skip
     show.below(scores.seen_factors(made), scores.factor_tries(made))
 lines = scores.entropy_lines(made, method)
 with middle:
     show.chart(
-        curves.curves, lines.data, name="entropy", alt_text="Softmax entropy against length", x_title="random keys",
-        y_title=lines.y_title, series=lines.series, x_log=True, height=300, legend_columns=1,
-        dashed=(scores.UNIFORM,), x_domain=(2, max(4, made.target)),
+        charts.against_length, lines.data, name="entropy", alt_text="Softmax entropy against length",
+        x_title="random keys", y_title=lines.y_title, series=lines.series, height=300, legend_columns=1,
+        dashed=(scores.UNIFORM,),
     )  # fmt: skip
     show.below(
         scores.seen_entropy(made, method), to_method({"yarn": "Two lines part.", "none": "The two lines are one."})
@@ -239,9 +249,9 @@ with middle:
 lines = scores.divergence_lines(made, method)
 with right:
     show.chart(
-        curves.curves, lines.data, name="divergence", alt_text="Divergence of the softmax with and without the factor",
-        x_title="random keys", y_title=lines.y_title, series=lines.series, x_log=True, height=300,
-        x_domain=(2, max(4, made.target)),
+        charts.against_length, lines.data, name="divergence", height=300, x_title="random keys",
+        alt_text="Divergence of the softmax with and without the factor", y_title=lines.y_title, series=lines.series,
+        y_domain=None if scores.sharpens(made.methods[method]) else (0.0, 1.0),
     )  # fmt: skip
     show.below(scores.seen_divergence(made, method), scores.partial_tries(made, method))
 
@@ -251,9 +261,8 @@ if cache is None:
     st.caption("No method here has frequencies that move with the length.")
 else:
     show.chart(
-        curves.curves, cache.data, name="cache", alt_text="Score error of cached keys", y_title=cache.y_title,
-        x_title="position of the key, from 1", series=cache.series, x_log=True, height=320, legend_columns=2,
-        x_domain=span, y_domain=(0.0, 2.0),
+        charts.against_length, cache.data, name="cache", alt_text="Score error of cached keys", y_title=cache.y_title,
+        x_title="position of the key, from 1", series=cache.series, height=320, legend_columns=2, y_domain=(0.0, 2.0),
     )  # fmt: skip
     show.below(scores.seen_cache(made, current), scores.cache_tries(made, current))
 view.close()

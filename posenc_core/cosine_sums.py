@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from decimal import ROUND_CEILING, Context
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from posenc_core.frequencies import geometric
 FIRST, CHUNK = 2**12, 2**18  # distances made at a time: few at first, since most searches end early
 DENSITY = 100  # bases a decade on which the smallest one is searched
 EXPONENTS = range(30, 1201)  # of 10^(k/DENSITY): from 2 to 10^12
+DIGITS = range(3, 14)  # in which a base is written
 
 
 def cosine_sums(inv_freq: Tensor, start: int, count: int) -> Tensor:
@@ -135,3 +137,12 @@ def base_bound(tried: Sequence[float], reached: Sequence[int], length: int) -> B
         return BaseBound(smallest, None)
     after = len(fits) - next((i for i, fit in enumerate(reversed(fits)) if not fit), len(fits))
     return BaseBound(smallest, tried[after])
+
+
+def written(base: float, rotary_dim: int, length: int) -> float:
+    """A base that fits a length, rounded up to as few digits as it takes to fit as written; itself if none does."""
+    for digits in DIGITS:
+        rounded = float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(base))
+        if first_negative(geometric(rounded, rotary_dim), length) is None:
+            return rounded
+    return base

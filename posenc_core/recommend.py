@@ -46,9 +46,9 @@ class Numbers:
 
     `fits`: whether the model's own base, unstretched, keeps the score of a vector of ones with itself from falling
     below zero at every distance below the target; None if not all were searched. `bound`: what was found for other
-    bases by the rotating features alone, None where none was searched for this head and length. `toy_inside` is the toy
-    model's loss within its training length, None if it was not measured, `toy_factor` the factor at which the
-    candidates' losses were.
+    bases by the rotating features alone, as it is to be written; None where none was searched for this head and
+    length. `toy_inside` is the toy model's loss within its training length, None if it was not measured, `toy_factor`
+    the factor at which the candidates' losses were.
     """
 
     trained: int
@@ -193,12 +193,15 @@ def _other_base(n: Numbers) -> str:
 
 def _angles(n: Numbers, plain: Candidate, best: Candidate) -> list[Reason]:
     out = [
-        Reason("angles", "others", plain.bad, f"unchanged, {_of(plain.bad, n.pairs)} meet angles that training never "
-               f"showed, from position {plain.first_bad:,} on", "none"),
+        Reason("angles", "others", plain.bad, f"unchanged, {_of(plain.bad, n.pairs)} "
+               f"{'meets' if plain.bad == 1 else 'meet'} angles that training never showed, from position "
+               f"{plain.first_bad:,} on", "none"),
     ]  # fmt: skip
     if best.bad:
-        out.append(Reason("angles", "open", best.bad, f"with {best.name} {_of(best.bad, n.pairs)} still do, from "
-                          f"position {best.first_bad:,} on", best.name))  # fmt: skip
+        out.append(
+            Reason("angles", "open", best.bad, f"with {best.name} {_of(best.bad, n.pairs)} still "
+                   f"{'does' if best.bad == 1 else 'do'}, from position {best.first_bad:,} on", best.name)
+        )  # fmt: skip
     else:
         out.append(Reason("angles", "for", 0, f"with {best.name} no pair meets a new angle", best.name))
     return out
@@ -244,11 +247,17 @@ def _toy(n: Numbers, best: Candidate) -> list[Reason]:
     winner = min(n.candidates, key=_rank)
     behind = _rank(best) - _rank(winner)
     if behind > 0:
-        said = f"on the toy model {winner.name} did {behind:.2f} better at {n.toy_factor} times"
+        said = (
+            f"on the toy model {winner.name} did {behind:.2f} nats a byte better at {n.toy_factor} times its training "
+            "length"
+        )
         out.append(Reason("toy", "open", behind, said, winner.name))
     plain = _rise(n, n.of("none"))
     if plain is not None and plain > rise:
-        said = f"with unchanged frequencies the toy model at {n.toy_factor} times is {plain:.2f} worse than within it"
+        said = (
+            f"with unchanged frequencies the toy model at {n.toy_factor} times its training length is {plain:.2f} nats "
+            "a byte worse than within it"
+        )
         out.append(Reason("toy", "others", plain, said, "none"))
     return out
 
@@ -299,8 +308,8 @@ def _tried(n: Numbers) -> str:
     alone = " by the rotating features alone" if n.still else ""
     if n.bound.smallest is None:
         return f" (no base tried up to 10^12 does{alone})"
-    all_do = "" if n.bound.always is None else f", and all from {_round(n.bound.always)} on do"
-    return f" (of the bases tried besides, the smallest that does{alone} is {_round(n.bound.smallest)}{all_do})"
+    all_do = "" if n.bound.always is None else f", and all from {_exact(n.bound.always)} on do"
+    return f" (of the bases tried besides, the smallest that does{alone} is {_exact(n.bound.smallest)}{all_do})"
 
 
 def _of(count: int, total: int) -> str:
@@ -322,7 +331,3 @@ def _listed(named: Sequence[Candidate], word: str) -> str:
 
 def _exact(value: float) -> str:
     return f"{value:,.13g}"
-
-
-def _round(value: float) -> str:
-    return _exact(float(f"{value:.3g}"))

@@ -6,19 +6,34 @@ Pure: data frame in, chart out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from explorer.charts.curves import NOTE_COLOUR
+from explorer.charts.curves import NOTE_COLOUR, curves
 from explorer.charts.palette import GREEN, ORANGE, SKY, VERMILLION
 
 DIALS_PER_ROW = 4
 SEEN, NEW = "seen in training", "new at the target"
 ACTIONS: dict[str, str] = {"kept": GREEN, "ramped": ORANGE, "divided": VERMILLION, "zero": SKY}
 FULL = 2 * np.pi
+HALF_LABEL = 24  # px: half the width of 1,000,000 on an axis
+
+
+def against_length(data: pd.DataFrame, **options: Any) -> alt.TopLevelMixin:
+    """`curves` on a log axis of x that begins and ends with the data, so that its specification stays when a length
+    changes; numbers near its ends are moved inwards."""
+    made = curves(data, x_log=True, **options)
+    assert isinstance(made, alt.LayerChart)
+    for layer in made["layer"]:
+        x = layer["encoding"]["x"]
+        if isinstance(x, alt.X):
+            x["scale"] = alt.Scale(type="log", nice=False)
+            x["axis"]["labelFlush"] = HALF_LABEL
+    return made
 
 
 def dials_data(
@@ -69,8 +84,11 @@ def _grid(count: int) -> alt.Scale:
     return alt.Scale(domain=list(range(count)), paddingInner=0, paddingOuter=0)
 
 
-def ratios_data(lines: Sequence[tuple[str, NDArray[np.float64]]], actions: Sequence[str]) -> pd.DataFrame:
-    """One row a pair and line, and one a run of pairs with the same action: from x to x2."""
+def ratios_data(
+    lines: Sequence[tuple[str, NDArray[np.float64]]], actions: Sequence[str], span: tuple[float, float]
+) -> pd.DataFrame:
+    """One row a pair and line, and one a run of pairs with the same action: from x to x2, and over the whole `span`
+    from y to y2."""
     frames = [
         pd.DataFrame({"part": "line", "x": np.arange(len(y)), "y": y, "series": name, "action": None})
         for name, y in lines
@@ -79,7 +97,7 @@ def ratios_data(lines: Sequence[tuple[str, NDArray[np.float64]]], actions: Seque
     ends = [*starts[1:], len(actions)]
     runs = pd.DataFrame(
         {
-            "part": "run", "x": np.array(starts) - 0.5, "x2": np.array(ends) - 0.5,
+            "part": "run", "x": np.array(starts) - 0.5, "x2": np.array(ends) - 0.5, "y": span[0], "y2": span[1],
             "action": [actions[i] for i in starts], "pairs": np.array(ends) - np.array(starts),
         }
     )  # fmt: skip
@@ -87,23 +105,22 @@ def ratios_data(lines: Sequence[tuple[str, NDArray[np.float64]]], actions: Seque
 
 
 def ratios(
-    data: pd.DataFrame, *, series: Sequence[tuple[str, str]], y_domain: tuple[float, float], y_title: str,
-    dashed: Sequence[str] = (), legend_columns: int = 2, height: int = 380,
+    data: pd.DataFrame, *, series: Sequence[tuple[str, str]], y_title: str, dashed: Sequence[str] = (),
+    legend_columns: int = 2, height: int = 380,
 ) -> alt.TopLevelMixin:  # fmt: skip
-    """Ratios on a log axis over the pairs; behind them what was done to the pairs of one method."""
+    """Ratios on a log axis over the pairs, with ticks at powers of two; behind them what was done to the pairs of one
+    method, over the whole height."""
     base, names = alt.Chart(data), [s[0] for s in series]
-    low, high = y_domain
-    halves = [0.5**k for k in range(0, 40, max(1, round(-np.log2(low) / 6))) if low <= 0.5**k <= high]
-    scale = alt.Scale(type="log", domain=[low, high], nice=False)
+    scale = alt.Scale(type="log", base=2, nice=False)
     x = alt.X("x:Q", title="pair (high to low frequency)", scale=alt.Scale(zero=False, nice=False),
               axis=alt.Axis(grid=False, tickMinStep=1))  # fmt: skip
-    y = alt.Y("y:Q", title=y_title, scale=scale, axis=alt.Axis(values=halves, format=".3~g"))
+    y = alt.Y("y:Q", title=y_title, scale=scale, axis=alt.Axis(tickCount=6, format=".3~g"))
     fill = alt.Fill(
         "action:N", scale=alt.Scale(domain=list(ACTIONS), range=list(ACTIONS.values())),
         legend=alt.Legend(orient="bottom", title=None, symbolType="square", symbolOpacity=0.4),
     )  # fmt: skip
     runs = base.transform_filter("datum.part === 'run'").mark_rect(opacity=0.2).encode(
-        x=x, x2="x2:Q", y=alt.YDatum(low, scale=scale), y2=alt.Y2Datum(high), fill=fill,
+        x=x, x2="x2:Q", y=y, y2="y2:Q", fill=fill,
         tooltip=[alt.Tooltip("action:N"), alt.Tooltip("pairs:Q")],
     )  # fmt: skip
     lines = base.transform_filter("datum.part === 'line'")

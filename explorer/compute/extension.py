@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ BOUND_DRAWS = 16  # distances of a block at which RoFormer's factor is taken
 KEYS = 2**16  # random keys behind the softmax
 CACHE_POINTS = 240
 CHOSEN, SECOND = "chosen", "second"  # the sidebar's own scaling; the scheme it is compared with
+AS_IS = (CHOSEN, SECOND)  # not derived from the lengths: drawn dashed
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +75,24 @@ class Setting:
         """Whether a method is measured against arcs of another base than its own."""
         return bool(self.methods[method].base != self.arcs_of(method).base)
 
+    @cached_property
+    def arcs(self) -> Mapping[str, Angles]:
+        """Arcs and first positions out of distribution, by method."""
+        return {m: angles(spec, self.trained, self.target, self.arcs_of(m)) for m, spec in self.methods.items()}
+
+    @cached_property
+    def alike(self) -> tuple[tuple[str, ...], ...]:
+        """Methods with the same frequencies at the target together; the sidebar's own stand alone."""
+        found = list[tuple[list[str], bytes]]()
+        for method, spec in self.methods.items():
+            key = inv_freq(spec, self.target).tobytes()
+            same = next((names for names, k in found if k == key and method not in AS_IS), None)
+            if same is None:
+                found.append(([method], key))
+            else:
+                same.append(method)
+        return tuple(tuple(names) for names, _ in found)
+
 
 def rope_of(spec: Spec) -> RopeSpec | None:
     """The rotation that a spec holds: itself, or a hybrid's first rope layer."""
@@ -82,6 +102,11 @@ def rope_of(spec: Spec) -> RopeSpec | None:
 
 def setting(specs: Sequence[Spec], trained: int, target: int) -> Setting:
     """What the page compares. A target below the trained length, or past MAX_FACTOR times it, is moved there."""
+    return _setting(tuple(specs), trained, target)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=HASHES)
+def _setting(specs: tuple[Spec, ...], trained: int, target: int) -> Setting:
     base = rope_of(specs[0]) or RopeSpec()
     target = min(max(target, trained), MAX_FACTOR * trained, LONGEST)
     methods = extension.methods(base, trained, target)
@@ -105,7 +130,7 @@ def angles(spec: RopeSpec, trained: int, target: int, model: RopeSpec | None = N
 
 def arcs(made: Setting, method: str) -> Angles:
     """Those of a method of the page."""
-    return angles(made.methods[method], made.trained, made.target, made.arcs_of(method))
+    return made.arcs[method]
 
 
 class Beyond(NamedTuple):
@@ -266,6 +291,18 @@ def reaches(rotary_dim: int) -> Reaches:
         return Reaches(bases, tuple(found), kept["limit"], recorded=True)
     limit = min(LONGEST, SEARCH // max(1, rotary_dim // 2))
     return Reaches(bases, tuple(cosine_sums.reaches(rotary_dim, bases, limit)), limit, recorded=False)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def bound(rotary_dim: int, length: int) -> BaseBound | None:
+    """The smallest base tried that fits a length, and the one from which all tried do, as they are written; None past
+    the limit of the search. The first fits as it is written. No base was tried between the second and what is written.
+    """
+    found = reaches(rotary_dim).bound(length)
+    if found is None or found.smallest is None:
+        return found
+    always = None if found.always is None else float(f"{found.always:.3g}")
+    return BaseBound(cosine_sums.written(found.smallest, rotary_dim, length), always)
 
 
 def bound_lengths(limit: int) -> list[int]:
@@ -433,13 +470,13 @@ def numbers(made: Setting, measured: Toy | None) -> Numbers:
             )
         )  # fmt: skip
     plain = arcs(made, "none")
-    bound = None if made.base.scaling == "proportional" else reaches(made.base.rotary_dim).bound(made.target)
+    found_bound = None if made.base.scaling == "proportional" else bound(made.base.rotary_dim, made.target)
     inside = (
         None if measured is None or measured.run.of("none", factor) is None else measured.run.inside("none", factor)
     )
     return Numbers(
         made.trained, made.target, int((plain.seen > 0).sum()), int(plain.full.sum()),
-        made.base.d_head - made.base.rotary_dim, made.base.base, fits(made.base, made.target), bound,
+        made.base.d_head - made.base.rotary_dim, made.base.base, fits(made.base, made.target), found_bound,
         tuple(candidates), factor, inside,
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ from explorer.charts.palette import (
     YELLOW,
 )
 from explorer.compute import extension as compute
-from explorer.compute.extension import CHOSEN, SECOND, Setting
+from explorer.compute.extension import AS_IS, CHOSEN, SECOND, Setting
 from explorer.facts import Fact
 from explorer.pictures.common import Lines, spread
 from explorer.text import SCHEME_TEXT, Try
@@ -37,10 +37,9 @@ from posenc_core.recommend import Numbers, Recommendation
 from posenc_core.schemes.rope import KNOWS_ORIGINAL, RopeSpec
 
 COLOURS: dict[str, str] = {
-    "none": BLACK, "linear": VERMILLION, "ntk": ORANGE, "ntk_by_parts": GREEN, "dynamic": PURPLE, "yarn": BLUE,
-    "llama3": SKY, "longrope": YELLOW, "proportional": VERMILLION, CHOSEN: YELLOW, SECOND: BLACK,
+    "none": BLACK, "linear": VERMILLION, "ntk": ORANGE, "ntk_by_parts": YELLOW, "dynamic": PURPLE, "yarn": BLUE,
+    "llama3": GREEN, "longrope": SKY, "proportional": VERMILLION, CHOSEN: SKY, SECOND: BLACK,
 }  # fmt: skip
-AS_IS = (CHOSEN, SECOND)  # not derived from the lengths: drawn dashed
 DIALS = 12
 PARTS = {"for": "For it", "others": "Against the others", "against": "Against it", "open": "To keep in mind"}
 SEEN, SEEN_SECOND = "seen in training", "seen by the second"
@@ -62,6 +61,12 @@ def name_of(made: Setting, method: str) -> str:
     base = f"base {exact(second.base)}" if second.base != made.base.base else ""
     scaling = "" if base and second.scaling == "none" else second.scaling
     return f"second ({', '.join(filter(None, (scaling, base)))})"
+
+
+def chosen_as(made: Setting) -> str | None:
+    """The derived method that the sidebar's own scaling is, if it is one."""
+    same = (m for m in made.derived if made.methods[m] == made.base)
+    return None if made.base.scaling == "none" else next(same, None)
 
 
 def exact(value: float) -> str:
@@ -95,15 +100,11 @@ def dynamic_note(made: Setting, method: str) -> str:
 
 def groups(made: Setting) -> list[tuple[str, str, list[str]]]:
     """(name, colour, methods) of methods with the same frequencies at the target, so that no line hides another."""
-    found = list[tuple[list[str], bytes]]()
-    for method, spec in made.methods.items():
-        key = compute.inv_freq(spec, made.target).tobytes()
-        same = next((names for names, k in found if k == key and method not in AS_IS), None)
-        if same is None:
-            found.append(([method], key))
-        else:
-            same.append(method)
-    return [(", ".join(name_of(made, m) for m in names), COLOURS[names[-1]], names) for names, _ in found]
+    out = []
+    for names in made.alike:
+        title = "every method" if names == made.derived else ", ".join(name_of(made, m) for m in names)
+        out.append((title, COLOURS[names[-1]], list(names)))
+    return out
 
 
 def dashed(made: Setting) -> tuple[str, ...]:
@@ -122,10 +123,8 @@ def notes(chosen: Sequence[Spec], made: Setting, asked: tuple[int, int]) -> list
         )
     elif chosen[0].scheme == "hybrid":
         out.append("Of the layers, the first one with a rotation is extended here.")
-    trained, target = asked
-    if target < trained:
-        out.append(f"The target of {target:,} lies within the {trained:,} of training, so there is nothing to extend.")
-    elif target != made.target:
+    target = asked[1]
+    if target > made.target:
         out.append(f"Shown up to {made.target:,} positions, {MAX_FACTOR:,} times the trained length.")
     if made.base.scaling == "proportional":
         out.append(
@@ -145,6 +144,25 @@ def other_length(made: Setting, method: str) -> tuple[str, list[Try]] | None:
     )
     changes = keep(made) | {"trained_length": str(own), "method": method}
     return said, [Try(f"{own:,} trained positions", changes)] if own <= LONGEST else []
+
+
+def changed(made: Setting) -> list[str]:
+    """Methods that give some pair another frequency than it was trained with."""
+    return [m for m, found in made.arcs.items() if bool(((found.ratio - 1).abs() > SAME).any())]
+
+
+def nothing_to_stretch(made: Setting, asked: int) -> tuple[str, list[Try]] | None:
+    """Where the target is no longer than the training: that nothing is to be done, and a link to a longer one."""
+    if made.target > made.trained:
+        return None
+    target = f"The target of {asked:,} is" + (" the trained length" if asked == made.trained else "")
+    target = target if asked == made.trained else f"{target} within the {made.trained:,} positions of training"
+    other = [name_of(made, m) for m in changed(made)]
+    but = f"; only {', '.join(other)} would change some" if other else ""
+    said = f"{target}: nothing is to be stretched, and with factor 1 the methods leave every pair as trained{but}."
+    trained = min(made.trained, LONGEST // 4)
+    changes = {"trained_length": str(trained), "target_length": str(4 * trained)}
+    return said, [Try(f"a target of {4 * trained:,}, 4 times the trained length", changes)]
 
 
 # ------------------------------------------------------------------ key numbers
@@ -172,25 +190,20 @@ def key_numbers(made: Setting, method: str) -> list[Fact]:
     ]  # fmt: skip
 
 
-def whole(value: float) -> str:
-    """A large number in three digits: 8,910,000."""
-    return exact(float(f"{value:.3g}"))
-
-
 def base_fact(made: Setting) -> Fact:
     """The smallest base tried that fits the target."""
     title = "smallest base tried"
     if made.base.scaling == "proportional":
         return (title, "–", "the bound is about a full spectrum")
-    table = compute.reaches(made.base.rotary_dim)
-    bound = table.bound(made.target)
+    bound = compute.bound(made.base.rotary_dim, made.target)
     if bound is None:
-        return (title, "not searched", f"for this head bases were searched up to {table.limit:,} positions")
+        limit = compute.reaches(made.base.rotary_dim).limit
+        return (title, "not searched", f"for this head bases were searched up to {limit:,} positions")
     if bound.smallest is None:
         return (title, "none", f"no base tried up to 10^12 keeps Σcos above zero for {made.target:,} positions")
-    return (title, whole(bound.smallest), f"of {DENSITY} bases a decade the smallest that keeps Σcos(m·w) ≥ 0 for all "
-            f"m below {made.target:,}, the criterion of {CRITERION}, which its authors call not very strict; the "
-            f"sidebar's is {exact(made.base.base)}")  # fmt: skip
+    return (title, exact(bound.smallest), f"of {DENSITY} bases a decade the smallest, rounded up, that keeps "
+            f"Σcos(m·w) ≥ 0 for all m below {made.target:,}, the criterion of {CRITERION}, which its authors call not "
+            f"very strict; the sidebar's is {exact(made.base.base)}")  # fmt: skip
 
 
 # ------------------------------------------------------------------ angles
@@ -257,10 +270,13 @@ def seen_dials(made: Setting, method: str) -> str:
     """One sentence on the dials."""
     found = compute.arcs(made, method)
     slowest = float(found.seen[-1])
+    total = len(found.full)
+    drawn = f"{DIALS} of the {total} pairs are drawn" if total > DIALS else f"All {total} pairs are drawn"
+    drawn = "The one pair is drawn" if total == 1 else drawn
     return (
-        f"{min(DIALS, len(found.full))} of {len(found.full)} pairs under {name_of(made, method)}: a full dial has been "
-        f"all around in training; the slowest saw {slowest:.3g} turns of {made.trained:,} positions and reaches "
-        f"{float(found.reached[-1]):.3g} at {made.target:,}."
+        f"{drawn}; a full dial has been all around in training. The slowest of all saw {slowest:.3g} turns in "
+        f"{made.trained:,} positions and with {name_of(made, method)} reaches {float(found.reached[-1]):.3g} at "
+        f"{made.target:,}."
     )
 
 
@@ -310,22 +326,26 @@ def seen_arcs(made: Setting) -> str:
 # ------------------------------------------------------------------ frequencies
 
 
-def ratio_lines(made: Setting, method: str) -> tuple[pd.DataFrame, tuple[tuple[str, str], ...], tuple[float, float]]:
-    """Frequency beside the original one, the bands of the method shown, and the y domain."""
+def ratio_lines(made: Setting, method: str) -> tuple[pd.DataFrame, tuple[tuple[str, str], ...]]:
+    """Frequency beside the original one, and the bands of the method shown, a little higher than all lines."""
     lines, series, low, high = [], [], 1.0, 1.0
     for name, colour, methods in groups(made):
         ratio = _positive(compute.arcs(made, methods[0]).ratio.numpy())
         lines.append((name, ratio))
         series.append((name, colour))
         low, high = min(low, float(np.nanmin(ratio))), max(high, float(np.nanmax(ratio)))
-    return charts.ratios_data(lines, compute.actions(made, method)), tuple(series), (low / 1.25, 1.25 * high)
+    return charts.ratios_data(lines, compute.actions(made, method), (low / 1.25, 1.25 * high)), tuple(series)
 
 
 def seen_ratios(made: Setting, method: str) -> str:
     """One sentence on kept, ramped and divided pairs."""
     actions = compute.actions(made, method)
     if actions.count("kept") == len(actions):
-        return f"{name_of(made, method)} leaves all {len(actions)} pairs as trained; the others slow pairs down."
+        others = [name_of(made, m) for m in changed(made) if m != method]
+        rest = f"{', '.join(others)} do not" if len(others) > 1 else f"{''.join(others)} does not"
+        return f"{name_of(made, method)} leaves all {len(actions)} pairs as trained; " + (
+            f"{rest}." if others else "so does every method here."
+        )
     parts = [f"{actions.count(a)} {a}" for a in charts.ACTIONS if a in actions]
     ratio = compute.arcs(made, method).ratio.numpy()
     most = 1 / float(np.nanmin(ratio[ratio > 0]))
@@ -347,6 +367,7 @@ class Variants(Lines):
     x_title: str
     x_log: bool
     sentence: str
+    domains: tuple[tuple[float, float] | None, tuple[float, float] | None] = (None, None)  # of y, and of the gap's
 
 
 VARIANT_NAMES: dict[str, tuple[str, str]] = {
@@ -384,6 +405,7 @@ def variants(made: Setting, method: str, differs: str, current: int) -> Variants
     ratios = [_positive(compute.angles(s, made.trained, length).ratio.numpy()) for s in both]
     frames = [curves.line(n, np.arange(len(r)), r) for n, r in zip(names, ratios, strict=True)]
     gap = ratios[1] / ratios[0] - 1
+    flat = all(np.nanmax(np.abs(r - 1)) < SAME for r in ratios)
     off = np.abs(ratios[0] / ratios[1] - 1)
     worst = int(off.argmax())
     where = f" in a sequence of {length:,}" if differs == "dynamic_length" else ""
@@ -396,7 +418,9 @@ def variants(made: Setting, method: str, differs: str, current: int) -> Variants
         )
     title, x_title = "frequency ÷ original", "pair (high to low frequency)"
     between = _gap(np.arange(len(gap)), gap, "second ÷ first - 1")
-    return Variants(curves.together(*frames), series, title, between, differs, x_title, False, said)
+    # rounding is no picture: an axis fitted to it reads 0.9999999999999999
+    domains = ((0.0, 1.1) if flat else None, (-1.0, 1.0) if off.max() < SAME else None)
+    return Variants(curves.together(*frames), series, title, between, differs, x_title, False, said, domains)
 
 
 def _gap(x: ArrayLike, y: ArrayLike, title: str) -> Lines:
@@ -423,7 +447,8 @@ def _score_variants(made: Setting, both: list[RopeSpec], series: tuple[tuple[str
         )
     title, x_title = "mean score of a random vector with itself", "distance (positions)"
     between = _gap(found[0][0], found[1][1] - found[0][1], "second - first")
-    return Variants(curves.together(*frames), series, title, between, "attention_on", x_title, True, said)
+    domains = (None, (-1.0, 1.0) if off.max() < SAME else None)
+    return Variants(curves.together(*frames), series, title, between, "attention_on", x_title, True, said, domains)
 
 
 # ------------------------------------------------------------------ the recommendation
@@ -475,6 +500,7 @@ def seen_table(found: Numbers) -> str:
         "random vectors with themselves on average. Toy loss: nats a byte past the training length, "
         f"untrained, at {found.toy_factor} times it"
         + ("." if found.toy_inside is None else f"; within it {found.toy_inside:.2f}.")
+        + " On a narrow screen the table scrolls sideways."
     )
 
 
@@ -494,7 +520,10 @@ def base_500k(made: Setting) -> list[Try]:
 
 
 def to_method(made: Setting, method: str, wanted: Mapping[str, str]) -> list[Try]:
-    """A link to the first of the wanted methods that is there and not shown, with what will be seen."""
+    """A link to the first of the wanted methods that is there and not shown, with what will be seen; none where no
+    method has anything to do."""
+    if made.factor == 1:
+        return []
     name = next((m for m in wanted if m in made.methods and m != method), None)
     if name is not None:
         return [Try(name_of(made, name), keep(made) | {"method": name}, wanted[name])]
@@ -503,7 +532,9 @@ def to_method(made: Setting, method: str, wanted: Mapping[str, str]) -> list[Try
 
 
 def advice_tries(made: Setting, method: str, advice: Recommendation) -> list[Try]:
-    """Links to what the reasons are about: the method named, and those it was chosen over."""
+    """Links to what the reasons are about: the method named, and those it was chosen over; none with nothing to do."""
+    if made.factor == 1:
+        return []
     wanted = [advice.method, *advice.peers, *(r.method for r in advice.reasons if r.part == "others" and r.method)]
     names = [n for n in dict.fromkeys(wanted) if n in made.methods and n != method] or [
         n for n in made.methods if n != method
@@ -514,8 +545,25 @@ def advice_tries(made: Setting, method: str, advice: Recommendation) -> list[Try
     ]
 
 
+def taken(made: Setting, advice: Recommendation) -> list[Try]:
+    """Links that do what is advised: put the method into the sidebar, and see it as a config. None for no method."""
+    if advice.method == "none":
+        return []
+    spec = made.methods[advice.method]
+    query = spec.to_query()
+    length = spec.original_max_position_embeddings
+    original = f", original length {length:,}" if spec.scaling in KNOWS_ORIGINAL else ""
+    out = [Try("its config.json, vLLM and llama.cpp spellings", query | {"exported": "scheme"}, page="config")]
+    if spec == made.base:
+        return out
+    return [Try(f"take it: {spec.scaling}, factor {spec.factor:g}{original}",
+                keep(made) | query | {"method": CHOSEN}), *out]  # fmt: skip
+
+
 def variant_tries(made: Setting, method: str, differs: str, current: int) -> list[Try]:
-    """A link to another difference."""
+    """A link to another difference, where there is something to stretch."""
+    if made.factor == 1:
+        return []
     options = variants_of(made.methods[method])
     other = next((o for o in options if o != differs), None)
     if differs == "attention_on" and made.base.rotary_fraction == 1:

@@ -11,7 +11,7 @@ from explorer.compute import extension as compute
 from explorer.compute.extension import Negative, Setting
 from explorer.facts import short
 from explorer.pictures.common import Lines
-from explorer.pictures.extension import COLOURS, CRITERION, SAME, exact, groups, keep, name_of, whole
+from explorer.pictures.extension import COLOURS, CRITERION, SAME, exact, groups, keep, name_of
 from explorer.text import Try
 from posenc_core import extension
 from posenc_core.cosine_sums import DENSITY, BaseBound
@@ -78,6 +78,7 @@ def bound_lines(made: Setting) -> Lines:
         found = compute.decay(made.methods[methods[0]], made.target)
         frames.append(curves.line(name, found.distances, found.bound))
         series.append((name, colour))
+    frames.append(curves.guide("trained", x=float(made.trained)))
     return Lines(curves.together(*frames), tuple(series), "bound factor ÷ its value at 0")
 
 
@@ -106,30 +107,31 @@ def base_lines(made: Setting) -> Lines | None:
     frames += [
         curves.line(FIT_NAME, x, FIT[0] * x ** FIT[1]),
         curves.guide(f"base {exact(made.base.base)}", y=made.base.base),
-        curves.guide("trained", x=float(made.trained)), curves.guide("target", x=float(made.target)),
     ]  # fmt: skip
+    lengths_shown = {"trained": made.trained, "target": made.target}
+    if made.target == made.trained:
+        lengths_shown = {"trained, target": made.target}
+    frames += [curves.guide(name, x=float(length)) for name, length in lengths_shown.items()]
     return Lines(curves.together(*frames), ((SMALLEST, BLUE), (ALWAYS, GREEN), (FIT_NAME, BLACK)), "base")
 
 
 def seen_base(made: Setting) -> str:
     """The bound at the target beside the base that is used."""
-    table = compute.reaches(made.base.rotary_dim)
-    bound = table.bound(made.target)
+    bound = compute.bound(made.base.rotary_dim, made.target)
     how = f"{DENSITY} bases a decade were tried, every distance of each"
     if bound is None:
-        return (
-            f"For {made.base.rotary_dim} rotating features bases were searched up to {table.limit:,} positions ({how})."
-        )
+        limit = compute.reaches(made.base.rotary_dim).limit
+        return f"For {made.base.rotary_dim} rotating features bases were searched up to {limit:,} positions ({how})."
     if bound.smallest is None:
         return (
             f"No base tried up to 10^12 keeps Σcos ≥ 0 for {made.target:,} positions with {made.base.rotary_dim} "
             "rotating features."
         )
-    enough = "" if bound.always is None else f", and every one tried from {whole(bound.always)} on does"
+    enough = "" if bound.always is None else f", and every one tried from {exact(bound.always)} on does"
     return (
-        f"For {made.target:,} positions the smallest base tried that keeps Σcos of the rotating pairs above zero is "
-        f"{whole(bound.smallest)}{enough} ({how}); below, between and above, bases that were not tried may do "
-        f"otherwise. {_own_base(made)} It is the criterion of [{CRITERION}](https://arxiv.org/abs/2405.14591) for "
+        f"For {made.target:,} positions the smallest base tried that keeps Σcos of the rotating pairs above zero is, "
+        f"rounded up, {exact(bound.smallest)}{enough} ({how}); below, between and above, bases that were not tried may "
+        f"do otherwise. {_own_base(made)} It is the criterion of [{CRITERION}](https://arxiv.org/abs/2405.14591) for "
         "training at that length, which they call not very strict: with smaller bases they found low perplexity and "
         "failed retrieval."
     )
@@ -218,7 +220,9 @@ def factor_tries(made: Setting) -> list[Try]:
 
 
 def partial_tries(made: Setting, method: str) -> list[Try]:
-    """The head that rotates whole, or half."""
+    """The head that rotates whole, or half, where there is a factor."""
+    if made.factor == 1:
+        return []
     share, name = (
         ("0.5", "half of the head rotates") if made.base.rotary_fraction != 0.5 else ("1", "the whole head rotates")
     )
@@ -278,7 +282,8 @@ def seen_divergence(made: Setting, method: str) -> str:
 
 
 def cache_specs(made: Setting) -> dict[str, RopeSpec]:
-    """The two methods whose frequencies move with the length; LongRoPE with the sidebar's lists where it has some."""
+    """The two methods whose frequencies move with the length; LongRoPE with the sidebar's lists where it has some, else
+    with the factor for every pair."""
     out = {m: made.methods[m] for m in ("dynamic",) if m in made.methods}
     base = made.methods.get("longrope") or made.methods["none"]
     if base.scaling == "none":
@@ -314,12 +319,23 @@ def seen_cache(made: Setting, current: int) -> str:
     for name, spec in cache_specs(made).items():
         found = compute.cached(spec, current, made.target)
         worst = int(found.one_by_one.argmax())
-        said.append(f"{name} {found.one_by_one[worst]:.2f} times (key {found.positions[worst]:,.0f})")
+        if found.one_by_one[worst] > SAME:
+            said.append(f"{name} {found.one_by_one[worst]:.2f} times (key {found.positions[worst]:,.0f})")
+    stands = (
+        ""
+        if "longrope" in made.methods
+        else f" longrope stands here for LongRoPE with the factor {made.factor:g} for every pair past {made.trained:,}."
+    )
+    off = (
+        f"are off by {', '.join(said)}, against recomputing all"
+        if said
+        else "are as if all were recomputed, since no frequency moves up to there"
+    )
     return (
         f"A cache that keeps rotated keys: the scores of a query at {made.target:,} with keys that were turned by the "
-        f"frequencies of an earlier length are off by {', '.join(said)}, against recomputing all. One by one: every "
-        f"key rotated when it came; prompt: the first {current:,} rotated together. A cache of unrotated keys has no "
-        "error, nor have frequencies that never move (vLLM's dynamic NTK)."
+        f"frequencies of an earlier length {off}.{stands} One by one: every key rotated when it came; prompt: the "
+        f"first {current:,} rotated together. A cache of unrotated keys has no error, nor have frequencies that never "
+        "move (vLLM's dynamic NTK)."
     )
 
 

@@ -21,6 +21,7 @@ from posenc_core.cosine_sums import (
     first_negative,
     log_edges,
     reaches,
+    written,
 )
 from posenc_core.frequencies import geometric
 
@@ -194,3 +195,24 @@ def test_the_reach_of_a_base_is_not_monotonic(reached: list[int]) -> None:
     assert smallest is not None
     assert always is not None
     assert smallest < always
+
+
+@pytest.mark.parametrize(("dim", "length"), [(128, 131_072), (128, 32_768), (64, 4096), (32, 1000)])
+def test_a_base_that_is_written_fits_as_written(dim: int, length: int) -> None:
+    tried = [b for b in bases() if 1e3 < b < 1e8]
+    smallest = base_bound(tried, reaches(dim, tried, length), length).smallest
+    assert smallest is not None
+    found = written(smallest, dim, length)
+    assert smallest <= found < 1.01 * smallest
+    assert float(f"{found:.13g}") == found
+    w = found ** -(torch.arange(0, dim, 2).double() / dim)
+    chunks = torch.arange(length).double().split(8192)
+    assert min(float((m[:, None] * w).cos().sum(-1).min()) for m in chunks) >= 0
+
+
+def test_fewer_digits_are_not_enough_where_the_sum_dips() -> None:
+    """At 131,072 positions 8,910,000 does not fit and 8,912,509 does."""
+    assert first_negative(geometric(8_910_000.0, 128), 131_072) is not None
+    found = written(10**6.95, 128, 131_072)
+    assert first_negative(geometric(found, 128), 131_072) is None
+    assert 10**6.95 <= found < 8_930_000

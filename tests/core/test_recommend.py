@@ -86,7 +86,20 @@ def test_fewer_new_angles_come_before_the_toy_model() -> None:
     advice = recommend(replace(DEFAULT, candidates=(NONE, replace(YARN, bad=2, first_bad=9000, toy=1.3), LLAMA3)))
     assert advice.method == "llama3"
     assert one(advice, "toy", "open").method == "yarn"
-    assert "yarn did 0.93 better at 8 times" in one(advice, "toy", "open").sentence
+    assert "yarn did 0.93 nats a byte better at 8 times its training length" in one(advice, "toy", "open").sentence
+
+
+def test_losses_have_a_unit_and_what_they_are_beside() -> None:
+    said = one(recommend(DEFAULT), "toy", "others").sentence
+    assert said.endswith("at 8 times its training length is 2.21 nats a byte worse than within it")
+
+
+@pytest.mark.parametrize(("bad", "met", "still"), [(1, "1 of 64 pairs meets", "does"), (2, "2 of 64 pairs meet", "do")])
+def test_one_pair_meets_and_two_meet(bad: int, met: str, still: str) -> None:
+    stays = candidate("yarn", bad=bad, resolution=0.95)
+    advice = recommend(replace(DEFAULT, candidates=(candidate("none", bad=bad, toy=3.5), stays)))
+    assert f"unchanged, {met} angles that" in one(advice, "angles", "others").sentence
+    assert f"{bad} of 64 pairs still {still}, from" in one(advice, "angles", "open").sentence
 
 
 def test_a_method_that_blurs_is_taken_only_where_nothing_sharp_is_as_safe() -> None:

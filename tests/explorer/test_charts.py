@@ -39,7 +39,9 @@ LAYERS = pd.DataFrame({"layer": [0, 1, 2], "end": [1, 2, 3], "series": ["a", "b"
 CLOCKS = spectrum.clocks_data(2 * np.pi / WAVELENGTHS, list(range(8)), 24, 32)
 DIALS = extension.dials_data(range(5), np.array([9, 1, 0.5, 0.25, 0.1]), np.arange(5, 0, -1.0), np.arange(5) > 1)
 RATIOS = extension.ratios_data(
-    [("a", np.array([1.0, 0.5, 0.25])), ("b", np.array([1.0, np.nan, 0.1]))], ["kept", "ramped", "ramped"]
+    [("a", np.array([1.0, 0.5, 0.25])), ("b", np.array([1.0, np.nan, 0.1]))],
+    ["kept", "ramped", "ramped"],
+    (0.05, 1.25),
 )
 ARCS = wiring.wiring_data([(0, 2), (1, 3)], [1.0, 0.0], ["#2f62d8", "#808080"], 6)
 MOVES = wiring.moves_data([0, 2, 1, 3], ["pair 0", "pair 1"] * 2, ["#2f62d8", "#c27612"] * 2)
@@ -68,12 +70,12 @@ EXAMPLES: list[tuple[Make, pd.DataFrame, dict[str, Any]]] = [
     (spectrum.ladder, LADDER, {"series": SERIES, "guide_colour": "#cc79a7"}),
     (spectrum.clocks, CLOCKS, {"first_colour": "#d55e00", "second_colour": "#0072b2", "rows": 2}),
     (extension.dials, DIALS, {"rows": 2, "seen_colour": "#2f93c5", "new_colour": "#bb8000"}),
+    (extension.against_length, LINES, {"x_title": "length", "y_title": "value", "series": SERIES, "height": 222}),
     (
         extension.ratios,
         RATIOS,
         {
-            "series": SERIES, "y_domain": (0.05, 1.25), "y_title": "ratio", "dashed": ("b",), "height": 222,
-            "legend_columns": 1,
+            "series": SERIES, "y_title": "ratio", "dashed": ("b",), "height": 222, "legend_columns": 1,
         },
     ),
     (strip.strip, LAYERS, {"series": SERIES, "height": 187}),

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ import test_pages
 import torch
 from streamlit.testing.v1 import AppTest
 
+from explorer import state
+from explorer.charts import curves, palette
 from explorer.charts import extension as charts
 from explorer.compute import extension as compute
 from explorer.compute.common import MAX_CELLS
@@ -25,7 +28,7 @@ from explorer.pictures import extension as pictures
 from explorer.pictures import extension_scores as scores
 from explorer.pictures import extension_toy as toys
 from explorer.text import Try
-from posenc_core import SCHEMES, cosine_sums, extension, parse_spec
+from posenc_core import SCHEMES, cosine_sums, extension, parse_query, parse_spec
 from posenc_core.extension import LONGEST, METHODS
 from posenc_core.frequencies import rope_frequencies
 from posenc_core.recommend import recommend
@@ -104,14 +107,19 @@ def test_a_hybrids_first_rotation_is_extended() -> None:
 
 @pytest.mark.parametrize(
     ("trained", "target", "shown", "said"),
-    [(8192, 4096, 8192, "nothing to extend"), (2, LONGEST, 8192, "Shown up to 8,192"), (64, 64, 64, "")],
+    [
+        (8192, 4096, 8192, "within the 8,192 positions of training: nothing is to be stretched"),
+        (2, LONGEST, 8192, "Shown up to 8,192"),
+        (64, 64, 64, "The target of 64 is the trained length: nothing is to be stretched"),
+    ],
 )
 def test_targets_that_make_no_sense_are_moved_and_told(trained: int, target: int, shown: int, said: str) -> None:
     made = compute.setting([LLAMA2], trained, target)
     assert made.target == shown
-    notes = " ".join(pictures.notes([LLAMA2], made, (trained, target)))
-    assert said in notes
-    assert bool(said) == bool(notes)
+    nothing = pictures.nothing_to_stretch(made, target)
+    notes = [*pictures.notes([LLAMA2], made, (trained, target)), *([nothing[0]] if nothing else [])]
+    assert len(notes) == 1
+    assert said in notes[0]
 
 
 # ---------------------------------------------------------------- pictures equal the core's numbers
@@ -177,8 +185,9 @@ def test_turns_are_drawn_as_they_are() -> None:
 
 
 def test_ratios_and_their_bands() -> None:
-    data, series, (low, high) = pictures.ratio_lines(DEFAULT, "llama3")
+    data, series = pictures.ratio_lines(DEFAULT, "llama3")
     runs = data[data["part"] == "run"]
+    low, high = runs["y"].max(), runs["y2"].min()
     report = compute.report(DEFAULT.methods["llama3"], 131_072)
     assert runs["action"].tolist() == ["kept", "ramped", "divided"]
     assert [int(n) for n in runs["pairs"]] == [report.count(a) for a in ("kept", "ramped", "divided")]
@@ -274,7 +283,9 @@ def test_the_curve_of_bases_and_its_sentence() -> None:
     assert bound is not None
     assert bound.smallest is not None
     said = scores.seen_base(DEFAULT)
-    assert pictures.whole(bound.smallest) in said
+    shown = compute.bound(128, 131_072)
+    assert shown is not None
+    assert f"rounded up, {shown.smallest:,.13g}, and" in said
     assert "10,000 does not fit: Σcos is below zero at distance 1,707" in said
     assert "every one tried from 32,400,000 on does" in said
     curve = lines.data[lines.data["series"] == scores.SMALLEST]
@@ -367,14 +378,15 @@ def test_a_new_base_is_measured_against_the_arcs_of_the_model() -> None:
     assert "against the trained arcs of the model, base 10,000" in pictures.seen_map(made, "second")
     assert pictures.key_numbers(made, "second")[0][1] == "0 of 64 pairs"
     assert pictures.arc_dashes(made) == (pictures.SEEN, "second (base 500,000)")
-    data, _, (low, high) = pictures.ratio_lines(made, "second")
+    data, _ = pictures.ratio_lines(made, "second")
+    low = data[data["part"] == "run"]["y"].max()
     drawn = data[(data["part"] == "line") & (data["series"] == "second (base 500,000)")]["y"]
     np.testing.assert_allclose(drawn, (new / old).numpy())
     assert (low < drawn).all()
     assert "1 kept, 63 divided; the largest division is by 47.04" in pictures.seen_ratios(made, "second")
     smaller = compute.setting([LLAMA2, LLAMA2.replace(base=500.0)], 4096, 16_384)
-    data, _, (_, high) = pictures.ratio_lines(smaller, "second")
-    assert data[data["part"] == "line"]["y"].max() < high
+    data, _ = pictures.ratio_lines(smaller, "second")
+    assert data[data["part"] == "line"]["y"].max() < data[data["part"] == "run"]["y2"].min()
 
 
 def test_a_second_head_of_another_size_has_arcs_of_its_own_and_its_own_dashes() -> None:
@@ -715,3 +727,132 @@ def test_tries_lead_to_what_they_name() -> None:
     assert other.changes["method"] == "none"
     assert pictures.base_500k(compute.setting([RopeSpec(base=500_000.0)], 8192, 131_072))[0].changes["base"] == "10000"
     assert scores.factor_tries(compute.setting([LLAMA2], LONGEST, LONGEST)) == []
+
+
+def links(at: AppTest) -> list[Any]:
+    return [link.proto for link in at.get("page_link")]
+
+
+def test_what_is_advised_can_be_taken_and_exported(opened: Any) -> None:
+    at = opened("extension")
+    take, export = (next(x for x in links(at) if part in x.label) for part in ("take it", "config.json"))
+    assert take.label.endswith("take it: yarn, factor 16, original length 8,192")
+    assert export.label.endswith("its config.json, vLLM and llama.cpp spellings")
+    assert (take.page, export.page) == ("extension", "config")
+    wanted = RopeSpec(scaling="yarn", factor=16.0, original_max_position_embeddings=8192)
+    for link in (take, export):
+        query = dict(parse_qsl(link.query_string))
+        values, rejected = state.read_link(link.page, {n: [v] for n, v in query.items()})
+        assert rejected == ()
+        names = {p.name for p in RopeSpec.params()}
+        assert parse_query({"scheme": "rope"} | {n: v for n, v in query.items() if n in names}) == (wanted, ())
+    assert values["exported"] == "scheme"
+    assert dict(parse_qsl(take.query_string))["method"] == "chosen"
+    there = opened("extension", take.query_string)
+    assert not there.exception
+    assert next(s for s in there.selectbox if s.key == "method").value == "yarn"  # what is chosen, by its name
+    assert "is not among the methods" not in captions(there)
+    assert not there.warning
+    assert not any("take it" in x.label for x in links(there))
+    config = opened("config", export.query_string)
+    assert not config.exception
+    assert any('"factor": 16' in c.value for c in config.code)
+
+
+def test_links_that_take_advice_keep_the_model() -> None:
+    model = RopeSpec(d_head=128, base=500_000.0, layout="interleaved", rotary_fraction=0.5)
+    made = compute.setting([model], 8192, 32_768)
+    advice = recommend(compute.numbers(made, compute.recorded_toy()))
+    query = {n: v for n, v in pictures.taken(made, advice)[0].changes.items() if n in {p.name for p in model.params()}}
+    got, problems = parse_query({"scheme": "rope"} | query)
+    assert problems == ()
+    assert isinstance(got, RopeSpec)
+    assert (got.d_head, got.base, got.layout, got.rotary_fraction) == (128, 500_000.0, "interleaved", 0.5)
+    assert (got.scaling, got.factor) == (advice.method, 4)
+    nothing = compute.setting([model], 8192, 8192)
+    assert pictures.taken(nothing, recommend(compute.numbers(nothing, None))) == []
+
+
+def test_with_nothing_to_stretch_the_page_says_so_once_and_claims_nothing(opened: Any) -> None:
+    at = opened("extension", "trained_length=8192&target_length=8192&differs=ramp")
+    assert not at.exception
+    text = "\n".join(m.value for m in at.markdown) + captions(at)
+    assert text.count("nothing is to be stretched") == 1
+    for false in (
+        "the others slow pairs down",
+        "turn too far",
+        "move together",
+        "0.00 times",
+        "never showed.",
+        "Another place where",
+    ):
+        assert false not in text, false
+    assert "yarn leaves all 32 pairs as trained; so does every method here." in text
+    assert any("a target of 32,768, 4 times" in x.label for x in links(at))
+    assert not any("neighbours move" in x.label for x in links(at))
+    made = compute.setting([RopeSpec()], 8192, 8192)
+    for method in METHODS:
+        for differs in pictures.variants_of(made.methods[method]):
+            both = pictures.variants(made, method, differs, 8192)
+            assert both.domains[1] == (-1.0, 1.0)
+            assert both.domains[0] == (None if differs == "attention_on" else (0.0, 1.1))
+    chosen = compute.setting([RopeSpec(scaling="linear", factor=4.0)], 8192, 8192)
+    said = pictures.nothing_to_stretch(chosen, 8192)
+    assert said is not None
+    assert "only as chosen (linear) would change some" in said[0]
+    assert pictures.seen_ratios(chosen, "yarn").endswith("as trained; as chosen (linear) does not.")
+    assert pictures.nothing_to_stretch(DEFAULT, 131_072) is None
+    assert [name for name, _, _ in pictures.groups(made)] == ["every method"]
+    base = scores.base_lines(made)
+    assert base is not None
+    assert base.data[base.data["part"] == "upright"]["series"].tolist() == ["trained, target"]
+    far = pictures.nothing_to_stretch(compute.setting([LLAMA2], LONGEST, LONGEST), LONGEST)
+    assert far is not None
+    assert far[1][0].changes == {"trained_length": str(LONGEST // 4), "target_length": str(LONGEST)}
+
+
+def test_the_smallest_base_shown_fits_as_it_is_shown() -> None:
+    value = float(pictures.base_fact(DEFAULT)[1].replace(",", ""))
+    assert compute.fits(LLAMA2.replace(base=value), 131_072)
+    assert f"{value:,.13g}" in scores.seen_base(DEFAULT)
+    bound = compute.numbers(DEFAULT, None).bound
+    assert bound is not None
+    assert bound.smallest == value
+
+
+def test_the_sample_of_pairs_is_named_as_one() -> None:
+    assert pictures.seen_dials(DEFAULT, "yarn").startswith("12 of the 64 pairs are drawn; a full dial")
+    few = compute.setting([RopeSpec(d_head=8)], 8192, 131_072)
+    assert pictures.seen_dials(few, "yarn").startswith("All 4 pairs are drawn; ")
+
+
+def test_longrope_of_the_cache_is_named_where_it_is_no_method() -> None:
+    said = scores.seen_cache(DEFAULT, 32_768)
+    assert "longrope stands here for LongRoPE with the factor 16 for every pair past 8,192." in said
+    spec = scores.cache_specs(DEFAULT)["longrope"]
+    torch.testing.assert_close(rope_frequencies(spec, 131_072).inv_freq, LLAMA2.inv_freq() / 16)
+    own = RopeSpec(d_head=4, scaling="longrope", factor=16.0, long_factor=(1.5, 16.0), short_factor=(1.0, 1.2))
+    assert "stands here" not in scores.seen_cache(compute.setting([own], 8192, 131_072), 32_768)
+    assert "no frequency moves" in scores.seen_cache(compute.setting([LLAMA2], 8192, 8192), 8192)
+
+
+def test_no_two_methods_of_a_model_share_a_colour() -> None:
+    used = [pictures.COLOURS[m] for m in METHODS]
+    assert len(set(used)) == len(used)
+    assert pictures.COLOURS["yarn"] == palette.BLUE
+    assert pictures.COLOURS["llama3"] not in (palette.BLUE, palette.SKY)
+
+
+def test_a_step_of_a_length_makes_no_new_template(open_app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[str]()
+    drawn = curves.curves
+    at = open_app("extension")
+
+    def counted(data: Any, **options: Any) -> Any:
+        made.append(str(options))
+        return drawn(data, **options)
+
+    monkeypatch.setattr(charts, "curves", counted)
+    at.select_slider(key="target_length").set_value(65_536).run()
+    assert not at.exception
+    assert made == []
