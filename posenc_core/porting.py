@@ -229,7 +229,7 @@ def phase_error(inv_freq: Tensor, positions: Tensor, number_format: str, rounded
     return turned.abs()
 
 
-def _spacing(values: Tensor, number_format: str) -> Tensor:
+def spacing(values: Tensor, number_format: str) -> Tensor:
     """The distance between neighbouring numbers of the format at |values|."""
     info = torch.finfo(FORMATS[number_format])
     exponent = torch.floor(torch.log2(values.abs().clamp(min=info.tiny)))
@@ -244,12 +244,12 @@ def _error_bound(inv_freq: Tensor, position: float, number_format: str, rounded:
         return torch.full_like(inv_freq, 0.36 * torch.finfo(FORMATS[number_format]).eps)  # ε/4 in cos, ε/4 in sin
     bound = torch.zeros_like(inv_freq)
     if rounded in ("positions", "all"):
-        spacing = _spacing(last, number_format)  # up to 1, whole numbers are exact
-        bound = bound + 1.01 * inv_freq * torch.where(spacing > 1, spacing / 2, 0.0)
+        gap = spacing(last, number_format)  # up to 1, whole numbers are exact
+        bound = bound + 1.01 * inv_freq * torch.where(gap > 1, gap / 2, 0.0)
     if rounded in ("frequencies", "all"):
         bound = bound + 1.01 * position * (cast(inv_freq, number_format) - inv_freq).abs()
     if rounded in ("product", "all"):
-        bound = bound + _spacing(1.01 * position * inv_freq, number_format) / 2
+        bound = bound + spacing(1.01 * position * inv_freq, number_format) / 2
     return bound if inside or rounded == "frequencies" else torch.full_like(bound, torch.inf)
 
 
@@ -361,7 +361,7 @@ def error_map(
             positions = torch.arange(first, last + 1)
         else:
             some = first + (share * inside).floor()
-            gap = _spacing(some, number_format).clamp(min=1)
+            gap = spacing(some, number_format).clamp(min=1)
             half_way = ((some / gap).floor() + 0.5) * gap
             end = torch.tensor([last], dtype=torch.float64)
             positions = torch.cat([some, half_way, end]).long().clamp(first, last)

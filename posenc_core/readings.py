@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from posenc_core.pasted import Block, InvFreq, Pasted, Rotated, Tables, refuse
-from posenc_core.porting import FORMATS, cast, rounded_phases
+from posenc_core.porting import cast, rounded_phases, spacing
 from posenc_core.rotary import Layout
 from posenc_core.schemes.rope import MAX_PAIRS
 
@@ -33,9 +33,7 @@ CHANCE = 1e-4  # that numbers of no format look like those of one
 
 def half_spacing(values: Tensor, number_format: str) -> Tensor:
     """How far rounding to a format moves numbers at most."""
-    info = torch.finfo(FORMATS[number_format])
-    exponent = torch.floor(torch.log2(values.abs().clamp(min=info.tiny)))
-    return torch.exp2(exponent) * info.eps / 2
+    return spacing(values, number_format) / 2
 
 
 def may_be(name: str, *blocks: Block) -> bool:

@@ -113,6 +113,12 @@ def _encoding(spec: Spec, seq_len: int | None) -> PositionalEncoding:
     return build(spec)
 
 
+def rope_of(spec: Spec) -> RopeSpec | None:
+    """The rotation that a spec holds: itself, or a hybrid's first rope layer."""
+    layers = spec.layers if isinstance(spec, HybridSpec) else (spec,)
+    return next((s for s in layers if isinstance(s, RopeSpec)), None)
+
+
 def one_head(spec: Spec, head: int) -> Spec:
     """ALiBi with the chosen head only, so that a matrix for 256 heads need not be made."""
     if not isinstance(spec, AlibiSpec):

@@ -14,14 +14,13 @@ import numpy as np
 import streamlit as st
 import torch
 
-from explorer.compute.common import ASSETS, HASHES, MAX_CELLS, Array, frozen
+from explorer.compute.common import ASSETS, HASHES, MAX_CELLS, Array, frozen, rope_of
 from explorer.jobs import Job, session_jobs
 from posenc_core import Spec, analysis, cosine_sums, extension
 from posenc_core.cosine_sums import BaseBound
 from posenc_core.extension import FACTORS, LONGEST, MAX_FACTOR, Angles, ToyLoss, ToyRun
 from posenc_core.frequencies import Action, AttentionScales, PairReport, attention_scales, pair_report, rope_frequencies
 from posenc_core.recommend import Candidate, Numbers
-from posenc_core.schemes.hybrid import HybridSpec
 from posenc_core.schemes.rope import RopeSpec
 
 RECORD = ASSETS / "extension.json"
@@ -92,12 +91,6 @@ class Setting:
             else:
                 same.append(method)
         return tuple(tuple(names) for names, _ in found)
-
-
-def rope_of(spec: Spec) -> RopeSpec | None:
-    """The rotation that a spec holds: itself, or a hybrid's first rope layer."""
-    layers = spec.layers if isinstance(spec, HybridSpec) else (spec,)
-    return next((s for s in layers if isinstance(s, RopeSpec)), None)
 
 
 def setting(specs: Sequence[Spec], trained: int, target: int) -> Setting:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from explorer.jobs import Job
 from explorer.text import SCHEME_TEXT
 from posenc_core import Spec
 from posenc_core.schemes.hybrid import HybridSpec
@@ -48,3 +50,15 @@ def names_of(specs: Sequence[Spec]) -> list[str]:
 def spread(total: int, count: int) -> list[int]:
     """`count` indices spread evenly from 0 to total - 1."""
     return sorted({round(i) for i in np.linspace(0, total - 1, min(count, total))})
+
+
+def progress(job: Job[Any]) -> tuple[str, float | None]:
+    """A sentence on a job and the share that is done while it lives; what an ended one says is up to its page."""
+    done, total = job.progress
+    share = min(1.0, done / total) if total > 0 else 0.0
+    if job.state == "queued":
+        return f"Waiting for another reader's job: number {job.place} in the queue.", 0.0
+    if job.state == "running":
+        left = job.seconds_left
+        return f"Measuring: {share:.0%}" + ("" if left is None else f", about {max(1, round(left))} s left"), share
+    return (f"Failed: {job.error}" if job.state == "failed" else ""), None

@@ -20,6 +20,7 @@ from explorer.pictures.common import Lines
 from explorer.text import SCHEME_TEXT, Try
 from explorer.words import plain
 from posenc_core import LayerEncoding, ModelEncoding, Spec, SpecError
+from posenc_core.export_config import reach_of
 from posenc_core.frequencies import Action, attention_scales, pair_report
 from posenc_core.rotary import cos_sin
 from posenc_core.schemes import SCHEMES
@@ -199,12 +200,7 @@ def key_numbers(model: Model) -> list[Fact]:
 
 def _longest(model: Model) -> int | None:
     """max_position_embeddings, or what a factor makes of the original length where that is more."""
-    original = "original_max_position_embeddings"
-    reached = [
-        int(s.factor * getattr(s, original))
-        for _, s in model.ropes
-        if s.applies(s.param(original)) and s.scaling != "dynamic"
-    ]
+    reached = [reach_of(s) for _, s in model.ropes if s.scaling != "dynamic"]
     return max([model.encoding.max_position_embeddings or 0, *reached]) or None
 
 

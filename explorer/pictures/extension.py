@@ -26,6 +26,7 @@ from explorer.charts.palette import (
     YELLOW,
 )
 from explorer.compute import extension as compute
+from explorer.compute.common import rope_of
 from explorer.compute.extension import AS_IS, CHOSEN, SECOND, Setting
 from explorer.facts import Fact
 from explorer.pictures.common import Lines, spread
@@ -115,7 +116,7 @@ def dashed(made: Setting) -> tuple[str, ...]:
 def notes(chosen: Sequence[Spec], made: Setting, asked: tuple[int, int]) -> list[str]:
     """What the page had to take instead of what was asked for."""
     out = []
-    if compute.rope_of(chosen[0]) is None:
+    if rope_of(chosen[0]) is None:
         name = SCHEME_TEXT[chosen[0].scheme].name
         out.append(
             f"{name} has no rotation to stretch, and extension stretches rotations: what follows is about RoPE with "

@@ -10,6 +10,7 @@ import numpy as np
 from explorer.charts import curves
 from explorer.compute.extension import Toy
 from explorer.jobs import Job
+from explorer.pictures import common
 from explorer.pictures.common import Lines
 from explorer.pictures.extension import COLOURS
 from explorer.text import Try
@@ -89,16 +90,7 @@ def origin(toy: Toy) -> str:
 
 def progress(job: Job[Any]) -> tuple[str, float | None]:
     """A sentence on the measurement, and the share that is done while it lives; nothing on one that is complete."""
-    done, total = job.progress
-    share = done / total if total else 0.0
-    if job.state == "queued":
-        return f"Waiting for another reader's job: number {job.place} in the queue.", 0.0
-    if job.state == "running":
-        left = job.seconds_left
-        return f"Measuring: {share:.0%}" + ("" if left is None else f", about {max(1, round(left))} s left"), share
-    if job.state == "failed":
-        return f"Failed: {job.error}", None
-    return ("Stopped: the recorded losses stay.", None) if job.state == "cancelled" else ("", None)
+    return ("Stopped: the recorded losses stay.", None) if job.state == "cancelled" else common.progress(job)
 
 
 def tries(times: int, keep: Mapping[str, str]) -> list[Try]:

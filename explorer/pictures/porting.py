@@ -18,6 +18,7 @@ from explorer.charts.curves import NOTE_COLOUR
 from explorer.charts.heatmap import Axis, Guide, Heatmap
 from explorer.charts.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILLION, pair_colours
 from explorer.compute import porting as compute
+from explorer.compute.common import rope_of
 from explorer.facts import Fact
 from explorer.pictures.common import Lines, names_of
 from explorer.text import SCHEME_TEXT, Try
@@ -62,13 +63,6 @@ class Sides:
     port: RopeSpec | None
     notes: tuple[str, ...]
     layers: tuple[int, ...] | None = None
-
-
-def rope_of(spec: Spec) -> RopeSpec | None:
-    """The rotation of a spec, of a hybrid that of its first layer that rotates."""
-    if isinstance(spec, HybridSpec):
-        return next((layer for layer in spec.layers if isinstance(layer, RopeSpec)), None)
-    return spec if isinstance(spec, RopeSpec) else None
 
 
 def layers_of(spec: Spec, count: int) -> tuple[Spec, ...]:

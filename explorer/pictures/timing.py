@@ -14,6 +14,7 @@ from explorer.charts import curves
 from explorer.charts.palette import BLUE, SCHEME_COLOURS, VERMILLION
 from explorer.compute.timing import LONGEST_RUN, Run
 from explorer.jobs import Job
+from explorer.pictures import common
 from explorer.pictures.common import Lines, names_of
 from explorer.text import SCHEME_TEXT, Try
 from posenc_core import Problem, Spec, benchmark, parse_spec
@@ -235,18 +236,11 @@ def progress(job: Job[Any]) -> tuple[str, float | None]:
     """A sentence on a job, and the share that is done while it lives; nothing to say on one that is complete."""
     done, total = job.progress
     share = min(1.0, done / total) if total > 0 else 0.0
-    if job.state == "queued":
-        return f"Waiting for another reader's job: number {job.place} in the queue.", 0.0
-    if job.state == "running":
-        left = job.seconds_left
-        return f"Measuring: {share:.0%}" + ("" if left is None else f", about {max(1, round(left))} s left"), share
-    if job.state == "failed":
-        return f"Failed: {job.error}", None
     if job.state == "cancelled":
         return f"Stopped at {share:.0%}: lengths without three passes of every scheme are missing.", None
-    if share < 0.999:
+    if job.state == "done" and share < 0.999:
         return f"Ended after {LONGEST_RUN:.0f} s, the limit, at {share:.0%}: the longest lengths are incomplete.", None
-    return "", None
+    return common.progress(job)
 
 
 def tables_seen(part: Shown) -> str:

@@ -21,6 +21,7 @@ from streamlit.testing.v1 import AppTest
 from explorer import state
 from explorer.charts import curves, palette
 from explorer.charts import extension as charts
+from explorer.compute import common
 from explorer.compute import extension as compute
 from explorer.compute.common import MAX_CELLS
 from explorer.jobs import Pool, SessionJobs
@@ -102,7 +103,7 @@ def test_every_scheme_finds_a_rotation(scheme: str) -> None:
 def test_a_hybrids_first_rotation_is_extended() -> None:
     spec = parse_spec({"scheme": "hybrid", "layers": [{"scheme": "none"}, {"scheme": "rope", "d_head": 32}]})
     assert compute.setting([spec], 8192, 131_072).base.d_head == 32
-    assert compute.rope_of(parse_spec({"scheme": "hybrid", "layers": [{"scheme": "none"}] * 2})) is None
+    assert common.rope_of(parse_spec({"scheme": "hybrid", "layers": [{"scheme": "none"}] * 2})) is None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 
 from explorer.charts.palette import pair_colours
 from explorer.compute import porting as compute
-from explorer.compute.common import MAX_CELLS
+from explorer.compute.common import MAX_CELLS, rope_of
 from explorer.pictures import porting as pictures
 from explorer.text import Try
 from explorer.views import MAX_TEXT, PortingView
@@ -57,7 +57,7 @@ def test_every_part_is_whole_for_every_scheme(open_app: Any, part: str, scheme: 
     assert at.get("vega_lite_chart")
     assert at.get("page_link")
     spec = parse_spec({"scheme": scheme})
-    if pictures.rope_of(spec) is None:
+    if rope_of(spec) is None:
         assert "rotates nothing" in texts(at)
 
 
