@@ -10,6 +10,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from posenc_core.schemes.base import PositionalEncoding
 
+QUERIES = 512  # rows of a bias made at a time
+
 
 def attention_scores(
     q: Tensor, k: Tensor, encoding: PositionalEncoding, q_positions: Tensor, k_positions: Tensor
@@ -43,7 +45,6 @@ def attention(
     """
     if mask is not None and mask.dtype != torch.bool:
         raise ValueError(f"mask has dtype {mask.dtype}; legal: torch.bool, True where attention is allowed")
-    square = q.shape[-2] == k.shape[-2]
     if need_weights:
         allowed = _allowed(q, k, causal, mask)
         scores = attention_scores(q, k, encoding, q_positions, k_positions)
@@ -55,14 +56,32 @@ def attention(
         return weights @ _repeat_heads(v, q.shape[1]), weights
     q, k = encoding.rotate(q, k, q_positions, k_positions)
     k, v = _repeat_heads(k, q.shape[1]), _repeat_heads(v, q.shape[1])
+    lq, lk = q.shape[-2], k.shape[-2]
+    if lq <= QUERIES or encoding.bias(q_positions[..., :1], k_positions[..., :1], q[..., :1, :], k[..., :1, :]) is None:
+        return _fused(q, k, v, encoding, q_positions, k_positions, causal, mask), None
+    outputs = []
+    for start in range(0, lq, QUERIES):  # a bias for all queries at once would need H·Lq·Lk numbers
+        rows = slice(start, min(start + QUERIES, lq))
+        seen = slice(max(0, rows.stop + lk - lq) if causal else lk)
+        part = None if mask is None else mask.expand(*mask.shape[:-2], lq, lk)[..., rows, seen]
+        outputs.append(_fused(q[..., rows, :], k[..., seen, :], v[..., seen, :], encoding, q_positions[..., rows],
+                              k_positions[..., seen], causal, part))  # fmt: skip
+    return torch.cat(outputs, dim=-2), None
+
+
+def _fused(
+    q: Tensor, k: Tensor, v: Tensor, encoding: PositionalEncoding, q_positions: Tensor, k_positions: Tensor,
+    causal: bool, mask: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """Attention of rotated q and k by PyTorch's kernel, as many heads each."""
     bias = encoding.bias(q_positions, k_positions, q, k)
-    if bias is None and mask is None and (square or not causal):
-        return scaled_dot_product_attention(q, k, v, is_causal=causal), None
+    if bias is None and mask is None and (q.shape[-2] == k.shape[-2] or not causal):
+        return scaled_dot_product_attention(q, k, v, is_causal=causal)
     allowed = _allowed(q, k, causal, mask)
     if bias is None:
-        return scaled_dot_product_attention(q, k, v, attn_mask=allowed), None
+        return scaled_dot_product_attention(q, k, v, attn_mask=allowed)
     bias = bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
-    return scaled_dot_product_attention(q, k, v, attn_mask=bias), None
+    return scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
 
 def alibi_attention(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, causal: bool = True) -> Tensor:

@@ -1,10 +1,18 @@
-"""Text for the toy model: bytes of the English that ships with every Python (pydoc_data.topics)."""
+"""What the toy model is trained on: text as bytes, and small tasks that need one ability each.
+
+The shipped text is the English that comes with every Python (pydoc_data.topics). Tasks: Zoology's recall by content
+(Arora et al. 2023, arXiv:2312.04927), induction (Olsson et al. 2022, arXiv:2209.11895), brackets as in Dyck languages.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,3 +82,194 @@ def random_windows(tokens: Tensor, length: int, count: int, generator: torch.Gen
     """`count` windows of `length` + 1 tokens at random places: int64 [count, length + 1]."""
     starts = torch.randint(len(tokens) - length, (count,), generator=generator)
     return tokens[starts[:, None] + torch.arange(length + 1)].long()
+
+
+# ------------------------------------------------------------------ tasks
+
+
+class Batch(NamedTuple):
+    """Token ids int64 [N, L], the answer wanted at each position [N, L], and where it counts, bool [N, L].
+
+    `scored` None: everywhere.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    scored: Tensor | None = None
+
+
+HELD_OUT_SEED = 2**40  # far from the seeds of training
+
+
+class Task(ABC):
+    """Examples of L tokens, at positions 0 to L - 1."""
+
+    smallest = 2  # the shortest length that holds a question
+    longest: int | None = None  # the longest held-out example there is; None: no end
+
+    @abstractmethod
+    def batch(self, count: int, length: int, generator: torch.Generator) -> Batch:
+        """`count` random examples of `length` tokens for training."""
+
+    def held_out(self, count: int, length: int, trained: int) -> Batch:
+        """The same examples every time, at most `count`, of `length` tokens; training used `trained` tokens.
+
+        What is asked is the same at all positions: only how far back the answer lies may grow.
+        """
+        return self.batch(count, length, torch.Generator().manual_seed(HELD_OUT_SEED))
+
+
+class TextTask(Task):
+    """The next byte of a text, at every position."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+        self.longest = len(corpus.held_out) - 1
+
+    def batch(self, count: int, length: int, generator: torch.Generator) -> Batch:
+        return _next_token(random_windows(self.corpus.train, length, count, generator))
+
+    def held_out(self, count: int, length: int, trained: int) -> Batch:
+        """Windows that start `trained` bytes apart, in a ring.
+
+        So every stretch of `trained` positions answers for exactly the same bytes, and only what lies before them
+        differs: where the loss rises from one stretch to the next, it is not that the text was harder.
+        """
+        text = self.corpus.held_out
+        count = max(-(-(length + 1) // trained), min(count, len(text) // trained))
+        ring = min(count * trained, len(text))  # no window meets its own start
+        starts = (torch.arange(count) * trained)[:, None]
+        return _next_token(text[(starts + torch.arange(length + 1)) % ring].long())
+
+
+class ShortTexts(Task):
+    """The next byte of short texts in random order: only what lies near can help."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.train, self.test = (_pieces(t) for t in (corpus.train, corpus.held_out))
+
+    def batch(self, count: int, length: int, generator: torch.Generator) -> Batch:
+        return _next_token(_shuffled(self.train, count, length, generator))
+
+    def held_out(self, count: int, length: int, trained: int) -> Batch:
+        return _next_token(_shuffled(self.test, count, length, torch.Generator().manual_seed(HELD_OUT_SEED)))
+
+
+class Copy(Task):
+    """The next letter of a string of different letters that repeats: find it further back, take what followed."""
+
+    smallest = 4
+
+    def batch(self, count: int, length: int, generator: torch.Generator) -> Batch:
+        return self._examples(count, length, length, generator)
+
+    def held_out(self, count: int, length: int, trained: int) -> Batch:
+        return self._examples(count, length, trained, torch.Generator().manual_seed(HELD_OUT_SEED))
+
+    def _examples(self, count: int, length: int, longest: int, generator: torch.Generator) -> Batch:
+        """Strings of 2 letters to half of `longest`, so that held-out ones are as long as those of training."""
+        periods = torch.randint(2, min(longest // 2, len(LETTERS)) + 1, (count, 1), generator=generator)
+        letters = torch.rand(count, len(LETTERS), generator=generator).argsort(-1)
+        at = torch.arange(length + 1)
+        made = _next_token(LETTERS[letters.gather(-1, at % periods)])
+        return made._replace(scored=at[:-1] >= periods)  # the first letter again tells that it repeats
+
+
+class TokenBack(Task):
+    """The letter `back` positions before: random letters, so nothing but the position tells it."""
+
+    def __init__(self, back: int = 8) -> None:
+        self.back, self.smallest = back, back + 1
+
+    def batch(self, count: int, length: int, generator: torch.Generator) -> Batch:
+        tokens = LETTERS[torch.randint(26, (count, length), generator=generator)]
+        scored = (torch.arange(length) >= self.back).expand(count, length)
+        return Batch(tokens, tokens.roll(self.back, -1), scored)
+
+
+class Brackets(Task):
+    """Which bracket does this one close? Four kinds open, one sign closes all; nested up to eight deep."""
+
+    smallest, deepest = 4, 8
+    opening, closing = torch.tensor(list(b"([{<")), ord("|")
+
+    def batch(self, count: int, length: int, generator: torch.Generator) -> Batch:
+        kinds = self.opening[torch.randint(4, (count, length), generator=generator)]
+        wish = torch.rand(count, length, generator=generator) < 0.5
+        tokens, targets = kinds.clone(), kinds.clone()
+        stack, depth = torch.zeros(count, self.deepest + 1, dtype=torch.long), torch.zeros(count).long()
+        rows = torch.arange(count)
+        for i in range(length):
+            opens = (wish[:, i] | (depth == 0)) & (depth < self.deepest)
+            stack[rows[opens], depth[opens]] = kinds[opens, i]
+            depth = depth + torch.where(opens, 1, -1)
+            targets[~opens, i] = stack[rows[~opens], depth[~opens]]
+            tokens[~opens, i] = self.closing
+        return Batch(tokens, targets, tokens == self.closing)
+
+
+class Recall(Task):
+    """Eight keys get a value each at the start; anywhere later a key asks for its value.
+
+    Between them letters that mean nothing. The pair is found by its content, at whatever distance.
+    """
+
+    smallest, keys, share = 16, 8, 0.25
+
+    def batch(self, count: int, length: int, generator: torch.Generator) -> Batch:
+        order = torch.rand(count, self.keys, generator=generator).argsort(-1)
+        values = torch.randint(self.keys, (count, self.keys), generator=generator)  # of each key
+        tokens = LETTERS[torch.randint(26, (count, length), generator=generator)]
+        asked = torch.randint(self.keys, (count, length), generator=generator)
+        scored = torch.rand(count, length, generator=generator) < self.share
+        scored[:, : self.keys] = False
+        tokens = torch.where(scored, asked + ord("0"), tokens)
+        tokens[:, : self.keys] = 128 + self.keys * order + values.gather(-1, order)  # one token a pair
+        return Batch(tokens, values.gather(-1, asked) + ord("A"), scored)
+
+
+LETTERS = torch.tensor(list(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-"))
+TASKS: dict[str, Callable[[Corpus, int], Task]] = {
+    "text": lambda corpus, back: TextTask(corpus),
+    "short_texts": lambda corpus, back: ShortTexts(corpus),
+    "copy": lambda corpus, back: Copy(),
+    "token_back": lambda corpus, back: TokenBack(back),
+    "brackets": lambda corpus, back: Brackets(),
+    "recall": lambda corpus, back: Recall(),
+}
+TEXTS = ("text", "short_texts")  # tasks that read a text
+
+
+def own_text(text: str) -> Corpus:
+    """A reader's text as a corpus: its last tenth is held out."""
+    tokens = encode(text)
+    cut = len(tokens) - len(tokens) // 10
+    return Corpus(tokens[:cut], tokens[cut:], hashlib.sha256(bytes(tokens.tolist())).hexdigest())
+
+
+def _next_token(tokens: Tensor) -> Batch:
+    return Batch(tokens[:, :-1], tokens[:, 1:])
+
+
+SHORTEST, LONGEST = 16, 64  # bytes of a short text
+
+
+def _pieces(tokens: Tensor) -> list[Tensor]:
+    """Sentences of 16 to 64 bytes, without line breaks but the one that ends each; longer ones are cut."""
+    text = bytes(tokens.tolist()).decode("utf-8", "replace")
+    pieces = []
+    for sentence in re.split(r"(?<=[.:;!?])\s+|\n\s*\n", text):
+        line = encode(" ".join(sentence.split()))
+        pieces += [p for p in line.split(LONGEST) if len(p) >= SHORTEST]
+    return [torch.cat([p, torch.tensor([10], dtype=torch.uint8)]) for p in pieces]
+
+
+def _shuffled(pieces: list[Tensor], count: int, length: int, generator: torch.Generator) -> Tensor:
+    rows = torch.empty(count, length + 1, dtype=torch.long)
+    for row in rows:
+        filled = 0
+        while filled <= length:
+            piece = pieces[int(torch.randint(len(pieces), (1,), generator=generator))][: length + 1 - filled]
+            row[filled : filled + len(piece)] = piece
+            filled += len(piece)
+    return rows

@@ -7,25 +7,43 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
+from posenc_core.analysis import defined_length
 from posenc_core.model import Checkpoint, ModelSize, ToyModel, save_checkpoint
 from posenc_core.schemes import SCHEMES, parse_fields
+from posenc_core.schemes.alibi import Alibi
+from posenc_core.schemes.rope import Rope
 from posenc_core.spec import Spec
-from posenc_core.tasks import english, random_windows, windows
+from posenc_core.tasks import Batch, Task, TextTask, english, windows
 
 EVALUATE_TIMES = 8  # held-out loss is recorded up to this many training lengths
 
 
+Curriculum = Literal["fixed", "progressive"]
+SlopeTraining = Literal["fixed", "dynamic", "learned"]
+TableFormat = Literal["float32", "float16", "bfloat16"]
+STAGES = 4  # of progressive length, each twice as long as the one before
+
+
 @dataclass(frozen=True)
 class TrainConfig:
-    """All that determines a run."""
+    """All that determines a run beside its task. The options come from articles; their defaults are plain training.
+
+    curriculum: "progressive" starts at length/8 and doubles three times, as many tokens a step as ever; each stage
+    warms up anew, for a time proportional to its length. slope_training: ALiBi's slopes times 1 + alpha·log(t/steps)
+    at step t ("dynamic"), or trained ("learned"). position_gap: positions are drawn without repetition from so many
+    times the length and sorted (Ruoss et al. 2023, arXiv:2305.16843). table_format: cos and sin are rounded to it,
+    attention stays in float32.
+    """
 
     spec: Spec
     size: ModelSize = ModelSize()
@@ -36,6 +54,11 @@ class TrainConfig:
     warmup: int = 50
     weight_decay: float = 0.1
     seed: int = 0
+    curriculum: Curriculum = "fixed"
+    slope_training: SlopeTraining = "fixed"
+    alpha: float = 0.5
+    position_gap: int = 1
+    table_format: TableFormat = "float32"
 
     def __post_init__(self) -> None:
         for name, low, high in (("length", 2, 4096), ("steps", 1, 1_000_000), ("batch", 1, 4096)):
@@ -45,45 +68,136 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class TrainRecord:
-    """One step: mean loss in nats a byte, seconds since the start."""
+    """One step: mean loss in nats a token, seconds since the start."""
 
     step: int
     loss: float
     seconds: float
 
 
-def train(config: TrainConfig, model: ToyModel, text: Tensor) -> Iterator[TrainRecord]:
-    """Train `model` in place on random windows of `text` (uint8 [n]); yields a record a step.
+def slope_factor(step: int, steps: int, alpha: float) -> float:
+    """What dynamic slopes are multiplied by at a step from 1: negative while step < steps·e^(-1/alpha)."""
+    return 1 + alpha * math.log(step / steps)
+
+
+def new_model(config: TrainConfig) -> ToyModel:
+    """An untrained model from the seed, with the options that change modules."""
+    torch.manual_seed(config.seed)
+    model = ToyModel(config.spec, config.size)
+    for alibi in alibis(model) if config.slope_training == "learned" else ():
+        alibi.slopes = torch.nn.Parameter(alibi.slopes.float())
+    set_table_format(model, config.table_format)
+    return model
+
+
+def alibis(model: ToyModel) -> list[Alibi]:
+    """The model's ALiBi encodings, each once."""
+    return [m for m in model.encoding.modules() if isinstance(m, Alibi)]
+
+
+def set_table_format(model: ToyModel, name: TableFormat) -> None:
+    """Round cos and sin of every rotation to this format. Call before the model's first use."""
+    for module in model.encoding.modules():
+        if isinstance(module, Rope) and name != "float32":  # rounded to float32 they are in any case
+            module.table_dtype = getattr(torch, name)
+
+
+class Trainer:
+    """Trains `model` in place, one step a call. Its state can be saved, and training goes on as if never stopped."""
+
+    def __init__(self, config: TrainConfig, model: ToyModel, task: Task) -> None:
+        self.config, self.model, self.task, self.step = config, model, task, 0
+        self.generator = torch.Generator().manual_seed(config.seed)
+        matrices = [p for p in model.parameters() if p.dim() > 1]
+        vectors = [p for p in model.parameters() if p.dim() <= 1]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
+            lr=config.learning_rate, betas=(0.9, 0.95),
+        )  # fmt: skip
+        self._slopes = [(a, a.slopes) for a in alibis(model)] if config.slope_training == "dynamic" else []
+        self._positions = torch.arange(config.length)  # one tensor, so that tables are built once
+
+    def advance(self) -> float:
+        """One step; returns its mean loss in nats a token."""
+        config, stage = self.config, stage_of(self.step, self.config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.learning_rate * _warmth(self.step, stage, config) * _cosine(self.step, config)
+        self.step += 1
+        for alibi, slopes in self._slopes:
+            alibi.slopes = slopes * slope_factor(self.step, config.steps, config.alpha)
+        length = max(stage.length, min(self.task.smallest, config.length))
+        batch = self.task.batch(config.batch * config.length // length, length, self.generator)
+        logits = self.model(batch.tokens, self._drawn(length)).flatten(0, 1)
+        loss = cross_entropy(*_counted(logits, batch))
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        return loss.item()
+
+    def _drawn(self, length: int) -> Tensor:
+        if self.config.position_gap == 1:
+            return self._positions[:length] if length < self.config.length else self._positions
+        drawn = torch.randperm(self.config.position_gap * length, generator=self.generator)[:length]
+        return drawn.sort().values
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values: all that `load_state_dict` of a new Trainer needs."""
+        return {
+            "step": self.step, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.step = state["step"]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+
+
+class Stage(NamedTuple):
+    """A part of the training with one length: its first step and the length."""
+
+    start: int
+    length: int
+
+
+def stage_of(step: int, config: TrainConfig) -> Stage:
+    """The stage of a step from 0."""
+    if config.curriculum == "fixed":
+        return Stage(0, config.length)
+    index = min(STAGES - 1, step * STAGES // config.steps)
+    return Stage(-(-index * config.steps // STAGES), max(2, config.length >> (STAGES - 1 - index)))
+
+
+def _warmth(step: int, stage: Stage, config: TrainConfig) -> float:
+    warmup = config.warmup * stage.length / config.length
+    return min(1.0, (step - stage.start + 1) / max(1.0, warmup))
+
+
+def _cosine(step: int, config: TrainConfig) -> float:
+    done = max(0, step - config.warmup) / max(1, config.steps - config.warmup)
+    return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _counted(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    targets = batch.targets.flatten()
+    if batch.scored is None:
+        return logits, targets
+    where = batch.scored.flatten()
+    return logits[where], targets[where]
+
+
+def train(config: TrainConfig, model: ToyModel, task: Task) -> Iterator[TrainRecord]:
+    """Train `model` in place; yields a record a step.
 
     Stop by leaving the loop: the model then is as far as the last record says.
     """
-    generator = torch.Generator().manual_seed(config.seed)
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() <= 1]
-    optimizer = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
-        lr=config.learning_rate, betas=(0.9, 0.95),
-    )  # fmt: skip
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _learning_rate(step, config))
-    positions = torch.arange(config.length)
-    start = time.perf_counter()
-    for step in range(1, config.steps + 1):
-        tokens = random_windows(text, config.length, config.batch, generator)
-        logits = model(tokens[:, :-1], positions)
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        yield TrainRecord(step, loss.item(), time.perf_counter() - start)
-
-
-def _learning_rate(step: int, config: TrainConfig) -> float:
-    if step < config.warmup:
-        return (step + 1) / config.warmup
-    done = (step - config.warmup) / max(1, config.steps - config.warmup)
-    return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * done))
+    trainer, start = Trainer(config, model, task), time.perf_counter()
+    while trainer.step < config.steps:
+        loss = trainer.advance()
+        yield TrainRecord(trainer.step, loss, time.perf_counter() - start)
 
 
 @torch.no_grad()
@@ -92,17 +206,41 @@ def loss_by_position(model: ToyModel, text: Tensor, length: int, count: int = 32
 
     NaN from the position where the encoding ends (a learned table, a one-hot table).
     """
-    defined = getattr(model.encoding.layer(0), "defined", None)
-    seen = length if defined is None else min(length, defined)
-    total = torch.zeros(seen, dtype=torch.float64)
+    tokens = windows(text, length, count)
+    return by_position(model, Batch(tokens[:, :-1], tokens[:, 1:]), batch).loss
+
+
+class ByPosition(NamedTuple):
+    """Means at each position over the examples that count there, float64 [L]; NaN where none does or none can."""
+
+    loss: Tensor
+    accuracy: Tensor
+
+
+@torch.no_grad()
+def by_position(
+    model: ToyModel, examples: Batch, batch: int = 4, should_stop: Callable[[], bool] = lambda: False
+) -> ByPosition:
+    """Loss in nats and share of right answers at each position; `batch` examples at a time bound the memory.
+
+    NaN from the position where the encoding ends. Once told to stop, the means of the examples so far.
+    """
+    length = examples.tokens.shape[-1]
+    seen = length if (defined := defined_length(model.encoding)) is None else min(length, defined)
+    sums, counts = torch.zeros(2, seen, dtype=torch.float64), torch.zeros(seen, dtype=torch.float64)
     positions = torch.arange(seen)
-    for tokens in windows(text, length, count).split(batch):
-        logits = model(tokens[:, :seen], positions)
-        loss = torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1), tokens[:, 1 : seen + 1].flatten(), reduction="none"
-        )
-        total += loss.view(len(tokens), seen).double().sum(0)
-    return torch.nn.functional.pad(total / count, (0, length - seen), value=torch.nan)
+    for start in range(0, len(examples.tokens), batch):
+        if should_stop():
+            break
+        tokens, targets = (t[start : start + batch, :seen] for t in examples[:2])
+        logits = model(tokens, positions)
+        loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+        right = logits.argmax(-1) == targets
+        scored = torch.ones_like(right) if examples.scored is None else examples.scored[start : start + batch, :seen]
+        sums += torch.stack([(loss * scored).double().sum(0), (right & scored).double().sum(0)])
+        counts += scored.sum(0)
+    made = torch.nn.functional.pad(sums / counts, (0, length - seen), value=torch.nan)
+    return ByPosition(made[0], made[1])
 
 
 def train_checkpoint(config: TrainConfig, path: Path, progress: bool = True) -> tuple[Checkpoint, list[TrainRecord]]:
@@ -114,10 +252,9 @@ def train_checkpoint(config: TrainConfig, path: Path, progress: bool = True) -> 
             f"length = {config.length} is not legal; legal: 2 to {longest:,}, since held-out text is evaluated at "
             f"{EVALUATE_TIMES} times it"
         )
-    torch.manual_seed(config.seed)
-    model = ToyModel(config.spec, config.size)
+    model = new_model(config)
     records = []
-    with tqdm(train(config, model, text.train), total=config.steps, disable=not progress, file=sys.stderr) as bar:
+    with tqdm(train(config, model, TextTask(text)), total=config.steps, disable=not progress, file=sys.stderr) as bar:
         for record in bar:
             records.append(record)
             if record.step % 10 == 0:

@@ -186,7 +186,7 @@ class Rope(PositionalEncoding):
     A scaling that depends on the length takes it from the positions of each call (the largest one, plus 1) and keeps
     nothing: a short sequence after a long one gets what a fresh module gives it. With `seq_len` the frequencies are
     those of a sequence of that length, whatever the positions. `inv_freq` are those, or without `seq_len` those of
-    sequences within the original length.
+    sequences within the original length. cos and sin are rounded to `table_dtype`, for experiments; set it first.
     """
 
     spec: RopeSpec
@@ -196,6 +196,7 @@ class Rope(PositionalEncoding):
         self.seq_len = seq_len
         self.inv_freq, self.attention_factor = rope_frequencies(spec, seq_len)
         self.scales = attention_scales(spec)
+        self.table_dtype: torch.dtype | None = None
         self._last: _Last | None = None
 
     def tables(
@@ -223,7 +224,9 @@ class Rope(PositionalEncoding):
 
     def _make(self, positions: Tensor, seq_len: Length, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         inv_freq = self.inv_freq if seq_len is None else rope_frequencies(self.spec, seq_len).inv_freq
-        return cos_sin(positions, inv_freq, dtype=dtype, attention_factor=self.scales.tables)
+        kept = self.table_dtype or dtype
+        cos, sin = cos_sin(positions, inv_freq, dtype=kept, attention_factor=self.scales.tables)
+        return cos.to(dtype), sin.to(dtype)
 
     def length(self, *positions: Tensor) -> Length:
         """Largest position plus 1, where the frequencies depend on it, else None; on a GPU a tensor, so none waits."""

@@ -1,0 +1,130 @@
+"""Results of the lab on disk, by key: those that ship, and those made here; weights, and runs that were left."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from posenc_core.lab import Result, Run, extend
+from posenc_core.model import ToyModel
+from posenc_core.train import new_model
+
+SHIPPED = Path(__file__).resolve().parents[1] / "assets" / "lab"
+RESULTS = "results.jsonl"  # of the shipped folder: a Result a line, as a sweep writes them
+MOST_KEPT = 500  # runs; the ones not read for longest go first
+
+
+class Store:
+    """Finds and keeps what runs made. Shipped results are read only; without a `folder` nothing is kept.
+
+    Several threads and processes may share a folder: files are replaced whole. What cannot be read is taken as absent.
+    """
+
+    def __init__(self, folder: Path | None, shipped: Path | None = SHIPPED) -> None:
+        self.folder, self._shipped = folder, shipped
+
+    @cached_property
+    def shipped(self) -> dict[str, Result]:
+        """The shipped results by key."""
+        path = self._shipped / RESULTS if self._shipped else None
+        if path is None or not path.exists():
+            return {}
+        made = (Result.from_mapping(json.loads(line)) for line in path.read_text().splitlines())
+        return {r.key: r for r in made}
+
+    def get(self, key: str) -> Result | None:
+        """The result of a run, None if it was not made."""
+        if key in self.shipped:
+            return self.shipped[key]
+        path = self._path(key, "json")
+        try:
+            made = Result.from_mapping(json.loads(path.read_text())) if path else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if made is not None and path is not None:
+            with suppress(OSError):
+                os.utime(path)
+        return made
+
+    def put(self, result: Result, model: ToyModel) -> None:
+        """Keep a result and its weights (float16)."""
+        if self.folder is None:
+            return
+        weights = {name: t.half().contiguous() for name, t in model.state_dict().items()}
+        with self._replacing(result.key, "safetensors") as path:
+            save_file(weights, path)
+        with self._replacing(result.key, "json") as path:
+            path.write_text(json.dumps(result.to_mapping()))
+        self.drop_state(result.key)
+        self._prune()
+
+    def model(self, run: Run) -> ToyModel | None:
+        """The trained model of a run as it was measured, None where its weights were not kept."""
+        paths = [self._path(run.key, "safetensors"), self._shipped and self._shipped / f"{run.key}.safetensors"]
+        for path in filter(None, paths):
+            try:
+                weights = load_file(path)
+            except (OSError, SafetensorError):
+                continue
+            model = new_model(run.config)
+            if run.setting.extension != "off":
+                extend(model, run)
+            model.load_state_dict({name: t.float() for name, t in weights.items()})
+            return model.eval().requires_grad_(False)
+        return None
+
+    def save_state(self, key: str, state: dict[str, Any]) -> None:
+        """Keep how far a run is that was left (`Execution.state_dict`)."""
+        if self.folder is not None and state:
+            with self._replacing(key, "state") as path:
+                torch.save(state, path)
+
+    def state(self, key: str) -> dict[str, Any] | None:
+        """How far a run was when it was left, None if it was not."""
+        path = self._path(key, "state")
+        try:
+            return torch.load(path, weights_only=True) if path else None
+        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
+            return None
+
+    def drop_state(self, key: str) -> None:
+        """Forget how far it was."""
+        path = self._path(key, "state")
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+    def _path(self, key: str, ending: str) -> Path | None:
+        return self.folder / f"{key}.{ending}" if self.folder else None
+
+    @contextmanager
+    def _replacing(self, key: str, ending: str) -> Iterator[Path]:
+        assert self.folder is not None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=self.folder, prefix="new-")
+        os.close(handle)
+        try:
+            yield Path(name)
+            os.replace(name, self.folder / f"{key}.{ending}")
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+    def _prune(self) -> None:
+        assert self.folder is not None
+        ages = dict[str, float]()
+        for path in self.folder.iterdir():
+            with suppress(OSError):  # another process may have taken it away
+                ages[path.stem] = max(ages.get(path.stem, 0.0), path.stat().st_mtime)
+        for key in sorted(ages, key=ages.__getitem__)[: max(0, len(ages) - MOST_KEPT)]:
+            for ending in ("json", "safetensors", "state"):
+                (self.folder / f"{key}.{ending}").unlink(missing_ok=True)
