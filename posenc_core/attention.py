@@ -81,6 +81,7 @@ def _fused(
     if bias is None:
         return scaled_dot_product_attention(q, k, v, attn_mask=allowed)
     bias = bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
+    bias = bias if bias.dim() == 4 else bias[None]  # the kernel for CPUs takes two dimensions or four
     return scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
 
@@ -101,7 +102,7 @@ def alibi_attention(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, causal: boo
     bias = -slopes.to(q.device, wide)[:, None, None] * distance
     if causal:
         bias = bias.masked_fill(keys > queries[:, None], -torch.inf)
-    return scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))
+    return scaled_dot_product_attention(q, k, v, attn_mask=bias[None].to(q.dtype))
 
 
 def _allowed(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -58,7 +59,7 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout = "half", f
         raise ValueError(
             f"cos and sin hold {cos.shape[-1]} pairs; x has {x.shape[-1]} features, {x.shape[-1] // 2} pairs"
         )
-    rotate = _choose(x, layout, fused)
+    rotate = _choose(x, cos, sin, layout, fused)
     if rotary_dim == x.shape[-1]:
         return rotate(x, cos, sin)
     return torch.cat([rotate(x[..., :rotary_dim], cos, sin), x[..., rotary_dim:]], dim=-1)
@@ -70,6 +71,56 @@ def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
 
 def _compute_dtype(x: Tensor) -> torch.dtype:
     return x.dtype if x.dtype == torch.float64 else torch.float32
+
+
+class _Rotation(torch.autograd.Function):
+    """The rotation of x, and back of its gradient: nothing but the tables is kept in between."""
+
+    @staticmethod
+    def forward(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
+        return _into_new(x, cos, sin, layout)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, cos, sin, ctx.layout = inputs
+        ctx.save_for_backward(cos, sin)
+        ctx.save_for_forward(cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        cos, sin = ctx.saved_tensors
+        rotate = _Rotation.apply if torch.is_grad_enabled() else _into_new  # the gradient may want a gradient itself
+        return rotate(gradient, cos, -sin, ctx.layout), None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
+        return _Rotation.apply(tangent, *ctx.saved_tensors, ctx.layout)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, cos: Tensor, sin: Tensor, layout: Layout
+    ) -> tuple[Tensor, int]:
+        x = x.expand(info.batch_size, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
+        tables = []
+        for table, dim in ((cos, in_dims[1]), (sin, in_dims[2])):
+            front = table if dim is None else table.movedim(dim, 0)
+            tables.append(front if dim is None else front[(slice(None), *[None] * (x.dim() - front.dim()))])
+        return _Rotation.apply(x, *tables, layout), 0
+
+
+def _into_new(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
+    """The rotation without a gradient, with two passes fewer."""
+    if x.dtype != _compute_dtype(x):
+        return _ROTATE[layout](x, cos, sin)
+    cos, sin, out = cos.to(x.dtype), sin.to(x.dtype), torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    (a, b), (to_a, to_b) = _pairs(x, layout), _pairs(out, layout)
+    torch.mul(a, cos, out=to_a).addcmul_(b, sin, value=-1)
+    torch.mul(b, cos, out=to_b).addcmul_(a, sin)
+    return out
+
+
+def _pairs(x: Tensor, layout: Layout) -> tuple[Tensor, ...]:
+    return x.chunk(2, dim=-1) if layout == "half" else x.unflatten(-1, (-1, 2)).unbind(-1)
 
 
 def _rotate_half(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -86,18 +137,25 @@ def _rotate_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2).to(x.dtype)
 
 
+def _apply(layout: str, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return _Rotation.apply(x, cos, sin, layout)
+
+
 Rotate = Callable[[Tensor, Tensor, Tensor], Tensor]
 _ROTATE: dict[str, Rotate] = {"half": _rotate_half, "interleaved": _rotate_interleaved}
+_EAGER: dict[str, Rotate] = {name: partial(_apply, name) for name in _ROTATE}
 _COMPILED: dict[tuple[object, ...], Rotate] = {}
 _COMPILING = threading.Lock()
 
 
-def _choose(x: Tensor, layout: Layout, fused: bool | None) -> Rotate:
-    if fused is False or torch.compiler.is_compiling():
+def _choose(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, fused: bool | None) -> Rotate:
+    if torch.compiler.is_compiling() or cos.requires_grad or sin.requires_grad:
         return _ROTATE[layout]
+    if fused is False:
+        return _EAGER[layout]
     key = (layout, x.dtype, x.device, x.dim(), x.is_contiguous(), x.requires_grad, torch.is_grad_enabled())
     if fused is None:
-        return _COMPILED.get(key, _ROTATE[layout])
+        return _COMPILED.get(key, _EAGER[layout])
     with _COMPILING:
         if key not in _COMPILED:
             _COMPILED[key] = _compile(layout)
@@ -105,8 +163,8 @@ def _choose(x: Tensor, layout: Layout, fused: bool | None) -> Rotate:
 
 
 def _compile(layout: Layout) -> Rotate:
-    eager = _ROTATE[layout]
-    compiled = torch.compile(eager, dynamic=True)
+    eager = _EAGER[layout]
+    compiled = torch.compile(_ROTATE[layout], dynamic=True)
 
     def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         nonlocal compiled

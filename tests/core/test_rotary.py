@@ -471,6 +471,41 @@ def test_fused_falls_back_where_nothing_compiles(monkeypatch):
     assert torch.equal(made, apply_rotary(x, cos, sin, fused=False))
 
 
+# ------------------------------------------------------------------ transforms of torch.func
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize("width", [8, 12])  # all features rotate, or 8 of 12
+def test_gradients_of_all_orders(layout, width):
+    """The rotation is linear: the tangent turns as x does, the gradient turns back, the Jacobian is the matrix."""
+    cos, sin = RopeSpec(d_head=8).build().tables(torch.arange(3) + 5, torch.float64)
+    x, t = normal(2, 3, width), normal(2, 3, width)
+
+    def turned(x):
+        return apply_rotary(x, cos, sin, layout)
+
+    assert torch.autograd.gradcheck(turned, x.requires_grad_())
+    assert torch.autograd.gradgradcheck(lambda x: turned(x).square(), x)
+    value, tangent = torch.func.jvp(turned, (x.detach(),), (t,))
+    torch.testing.assert_close(tangent, turned(t))
+    torch.testing.assert_close(value, turned(x.detach()))
+    jacobian = torch.func.jacrev(turned)(x.detach()).reshape(6 * width, 6 * width)
+    torch.testing.assert_close(jacobian, torch.func.jacfwd(turned)(x.detach()).reshape(6 * width, 6 * width))
+    torch.testing.assert_close(jacobian @ jacobian.T, torch.eye(6 * width, dtype=torch.float64))
+
+
+def test_vmap_over_any_dimension_and_over_positions():
+    tables = [RopeSpec(d_head=8).build().tables(torch.arange(3) + shift, torch.float64) for shift in (0, 7)]
+    x = normal(4, 2, 3, 8)
+    expected = torch.stack([apply_rotary(x[:, i], *tables[0]) for i in range(2)], 1)
+    torch.testing.assert_close(torch.vmap(apply_rotary, (1, None, None), 1)(x, *tables[0]), expected)
+    both = [torch.stack(part) for part in zip(*tables, strict=True)]
+    shifted = torch.stack([apply_rotary(x[:, i], *tables[i]) for i in range(2)], 1)
+    torch.testing.assert_close(torch.vmap(apply_rotary, (1, 0, 0), 1)(x, *both), shifted)
+    still = torch.stack([apply_rotary(x, *t) for t in tables])
+    torch.testing.assert_close(torch.vmap(apply_rotary, (None, 0, 0))(x, *both), still)
+
+
 # ------------------------------------------------------------------ CUDA
 
 
