@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -27,10 +27,11 @@ from posenc_core.extension import methods
 from posenc_core.model import ModelSize, ToyModel
 from posenc_core.schemes import SIZES, parse_spec
 from posenc_core.schemes.alibi import AlibiSpec
-from posenc_core.schemes.hybrid import HybridSpec
+from posenc_core.schemes.hybrid import MAX_TEXT, HybridSpec
+from posenc_core.schemes.none import NoneSpec
 from posenc_core.schemes.rope import RopeSpec
 from posenc_core.spec import Problem, Spec, SpecError, param
-from posenc_core.tasks import TASKS, TEXTS, Corpus, Task, english, own_text
+from posenc_core.tasks import SHORTEST, TASKS, TEXTS, Corpus, Task, english, own_text, pieces
 from posenc_core.train import TrainConfig, Trainer, alibis, by_position, new_model, set_table_format
 
 RECIPE = 1  # raise it when the same run gives other numbers: its key then changes too
@@ -102,6 +103,8 @@ def parse_schemes(text: str) -> tuple[Spec, ...]:
 
     SpecError naming what cannot be read, or that there is none, or too many.
     """
+    if len(text) > MAX_TEXT:
+        raise SpecError([Problem("schemes", text, f"at most {MAX_TEXT:,} characters", f"{len(text):,} given")])
     made = dict[Spec, None]()
     for piece in filter(str.strip, re.split(r"[,;]" + OUTSIDE, text)):
         layers = HybridSpec.parse_field("layers", re.sub(r"\+" + OUTSIDE, ",", piece))
@@ -143,20 +146,25 @@ class Run:
             raise SpecError([Problem("seeds", self.seed, f"whole numbers from 0 to {MAX_SEED:,}")])
         if isinstance(self.spec, HybridSpec) and len(self.spec.layers) > LAYERS:
             raise SpecError([Problem("schemes", scheme_text(self.spec), f"at most {LAYERS} layers, as the model has")])
+        asked = self.setting.extension
         object.__setattr__(self, "setting", _acting(self.setting, self.spec))
         if self.setting.task not in TEXTS:
             object.__setattr__(self, "text", "")
+        if self.setting.task == "token_back" and self.setting.back >= self.setting.train_length:
+            legal = f"a whole number from 1 to {self.setting.train_length - 1}, below train_length"
+            raise SpecError([Problem("back", self.setting.back, legal)])
         _ = self.sized, self.corpus  # both may refuse
         if self.setting.extension != "off":
-            self._check_extension()
+            self._check_extension(asked)
 
-    def _check_extension(self) -> None:
-        name, scheme = self.setting.extension, scheme_text(self.spec)
-        if defined_length(self.spec.build()) is not None:
+    def _check_extension(self, name: str) -> None:
+        scheme = scheme_text(self.spec)
+        if defined_length(self.sized.build()) is not None:
             raise SpecError([Problem("extension", name, "off", f"{scheme} has no rows past the training length")])
         missing = [s for s in self.layer_specs if isinstance(s, RopeSpec) and name not in self._methods(s)]
         if missing:
-            raise SpecError([Problem("extension", name, ", ".join(["off", *self._methods(missing[0])]), scheme)])
+            legal = [n for n in Setting.param("extension").choices if n == "off" or n in self._methods(missing[0])]
+            raise SpecError([Problem("extension", name, ", ".join(legal), scheme)])
 
     @property
     def layer_specs(self) -> tuple[Spec, ...]:
@@ -168,12 +176,16 @@ class Run:
         """The model's sizes."""
         return ModelSize(LAYERS, HEADS, self.setting.width)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # without what is cached: the text is large
+
     @cached_property
     def sized(self) -> Spec:
         """The spec with the model's sizes, a table as long as the positions of training."""
         layers = self.spec.layers if isinstance(self.spec, HybridSpec) else (self.spec,)
         rows = self.setting.position_gap * self.setting.train_length + max(getattr(s, "offset", 0) for s in layers)
-        return self.size.of(self.spec.with_sizes(max_position_embeddings=rows))
+        made = self.size.of(self.spec.with_sizes(max_position_embeddings=rows))
+        return made.layers[0] if isinstance(made, HybridSpec) and len(set(made.layers)) == 1 else made
 
     @property
     def extended(self) -> Spec:
@@ -222,6 +234,9 @@ class Run:
         if min(len(made.train), len(made.held_out)) < need:
             found = len(made.train) + len(made.held_out)
             raise SpecError([Problem("text", self.text, f"at least {10 * need:,} bytes", f"it has {found:,}")])
+        if self.setting.task == "short_texts" and not (pieces(made.train) and pieces(made.held_out)):
+            legal = f"sentences of {SHORTEST} bytes or more, in its last tenth too"
+            raise SpecError([Problem("text", self.text, legal)])
         return made
 
     @cached_property
@@ -268,6 +283,8 @@ def _acting(setting: Setting, spec: Spec) -> Setting:
         changes |= {"table_format": "float32"}
         if setting.extension != "off":
             changes |= {"extension": "none"}
+    if kinds == {NoneSpec}:
+        changes |= {"position_gap": 1}
     if changes.get("extension", setting.extension) == "none" and not setting.finetune_steps:
         changes |= {"extension": "off", "times": Setting.param("times").default}
     return setting.replace(**changes)
@@ -332,7 +349,7 @@ class Result:
         Text answers for the same bytes there at every `times`.
         """
         part = getattr(self, metric)[BINS * times - BINS // 2 : BINS * times]
-        return sum(part) / len(part) if part and None not in part else math.nan
+        return sum(part) / len(part) if len(part) == BINS // 2 and None not in part else math.nan
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -371,7 +388,7 @@ class Execution:
     """
 
     def __init__(self, run: Run, base: ToyModel | None = None, state: Mapping[str, Any] | None = None) -> None:
-        self.run, self.model = run, new_model(run.config) if base is None else copy.deepcopy(base)
+        self.run, self.model = run, new_model(run.config) if base is None else copy.deepcopy(base).requires_grad_()
         self.result: Result | None = None
         self.losses: list[float] = []
         self._phase: Phase = "training" if base is None else "fine-tuning"
@@ -392,6 +409,8 @@ class Execution:
             yield from self._train(run.config, task)
             round_to_half(self.model)
             self._phase = "fine-tuning"
+            if run.setting.extension != "off":
+                self._seconds = 0.0  # those of its own
         if run.setting.extension != "off":
             extend(self.model, run)
             if run.setting.finetune_steps:
@@ -431,7 +450,8 @@ class Execution:
         changed = run.setting.slope_training != "fixed"
         slopes = [round(x, 6) for a in alibis(self.model) for x in a.slopes.tolist()] if changed else []
         return Result(
-            key=run.key, spec=run.sized, setting=run.setting, seed=run.seed, curve=curve(self.losses),
+            key=run.key, spec=run.sized, setting=run.setting, seed=run.seed,
+            curve=curve(self.losses[len(self.losses) - run.total :]),  # without the base's
             loss=_plain(loss), accuracy=_plain(accuracy), slopes=tuple(slopes), seconds=round(self._seconds, 2),
             machine=machine(),
         )  # fmt: skip
@@ -473,9 +493,9 @@ def measure(
     by_length = any(isinstance(s, RopeSpec) and s.by_length for s in layers)
     ends = [trained * n for n in (1, 2, 4, 8) if trained * n < longest] if by_length else []
     loss, accuracy = torch.full((2, longest), torch.nan, dtype=torch.float64)
-    start = 0
+    start, count = 0, max(TIMES + 1, min(EXAMPLES, TOKENS // longest))  # the same examples at every length
     for end in [*ends, longest]:
-        examples = task.held_out(min(EXAMPLES, TOKENS // end), end, trained)
+        examples = task.held_out(count, end, trained)
         found = by_position(model, examples, max(1, BATCH_TOKENS // end), should_stop)
         if should_stop():
             return None

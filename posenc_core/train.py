@@ -112,7 +112,7 @@ class Trainer:
         vectors = [p for p in model.parameters() if p.dim() <= 1]
         self.optimizer = torch.optim.AdamW(
             [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
-            lr=config.learning_rate, betas=(0.9, 0.95),
+            lr=config.learning_rate, betas=(0.9, 0.95), fused=True,
         )  # fmt: skip
         self._slopes = [(a, a.slopes) for a in alibis(model)] if config.slope_training == "dynamic" else []
         self._positions = torch.arange(config.length)  # one tensor, so that tables are built once

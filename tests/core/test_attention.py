@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,6 +12,7 @@ from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.none import NoneSpec
 from posenc_core.schemes.rope import RopeSpec
 
+MODULE = sys.modules["posenc_core.attention"]  # the package's name is the function's
 EXTRA = [
     AlibiSpec(n_heads=4, variant="symmetric"),
     AlibiSpec(n_heads=4, slopes=(1.0, 0.3, 0.0, 2.0)),
@@ -177,6 +180,123 @@ def test_gradients_agree_on_both_paths():
             grads.append([t.grad for t in inputs])
         for a, b in zip(*grads, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-11)
+
+
+# ------------------------------------------------------------------ more queries than one bias is made for
+
+PARTS = [7, 16, 20, 39]  # queries at a time, of 40
+BIASED = [
+    AlibiSpec(n_heads=4),
+    AlibiSpec(n_heads=4, variant="symmetric"),
+    AlibiSpec(n_heads=4, slopes=(1.0, 0.3, 0.0, 2.0)),
+]
+biased = pytest.mark.parametrize("spec", BIASED, ids=lambda s: "-".join(s.to_query().values()))
+
+
+@pytest.fixture(params=PARTS)
+def parts(request, monkeypatch):
+    """Sets how many queries get a bias at a time; `parts.whole()` is attention in one pass."""
+
+    def whole(*arguments, **options):
+        with pytest.MonkeyPatch.context() as context:
+            context.setattr(MODULE, "QUERIES", 10**9)
+            return attention(*arguments, **options)[0]
+
+    monkeypatch.setattr(MODULE, "QUERIES", request.param)
+    return whole
+
+
+def long_masks(lq, lk):
+    made = torch.Generator().manual_seed(1)
+    some = torch.rand(2, 1, lq, lk, generator=made) < 0.7
+    return {"none": None, "rows": some, "heads": torch.rand(2, 4, lq, lk, generator=made) < 0.7,
+            "keys": some[0, 0, 0], "one": some[0, 0], "padding": some[:, :, :1]}  # fmt: skip
+
+
+@biased
+@causality
+@pytest.mark.parametrize("mask", long_masks(1, 1))
+@pytest.mark.parametrize(("lq", "lk", "h_kv"), [(40, 40, 4), (40, 40, 2), (40, 64, 4), (41, 90, 1)])
+def test_parts_equal_one_pass_and_the_reference(spec, causal, mask, lq, lk, h_kv, parts):
+    q, k, v = tensors(lq=lq, lk=lk, h_kv=h_kv)
+    positions, allowed = torch.arange(lk) + 3, long_masks(lq, lk)[mask]
+    arguments = (q, k, v, spec.build(), positions[lk - lq :], positions)
+    made, no_weights = attention(*arguments, causal=causal, mask=allowed)
+    assert no_weights is None
+    expected, _ = attention(*arguments, causal=causal, mask=allowed, need_weights=True)
+    torch.testing.assert_close(made, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(made, parts(*arguments, causal=causal, mask=allowed), rtol=0, atol=1e-12)
+
+
+@biased
+@causality
+def test_parts_with_positions_of_their_own_in_each_row(spec, causal, parts):
+    q, k, v = tensors(lq=40, lk=50)
+    positions = torch.stack([torch.arange(50), torch.arange(50) * 3 + 7])
+    arguments = (q, k, v, spec.build(), positions[:, 10:], positions)
+    made, _ = attention(*arguments, causal=causal)
+    expected, _ = attention(*arguments, causal=causal, need_weights=True)
+    torch.testing.assert_close(made, expected, rtol=0, atol=1e-12)
+
+
+@causality
+def test_parts_where_early_queries_meet_no_key(causal, parts):
+    """More queries than keys: the last query meets the last key, so causal ones before the first key get nothing."""
+    q, k, v = tensors(lq=40, lk=12)
+    spec = AlibiSpec(n_heads=4, variant="symmetric")
+    arguments = (q, k, v, spec.build(), torch.arange(40), torch.arange(28, 40))
+    made, _ = attention(*arguments, causal=causal)
+    expected, _ = attention(*arguments, causal=causal, need_weights=True)
+    torch.testing.assert_close(made, expected, rtol=0, atol=1e-12)
+    assert bool((made[:, :, :28] == 0).all()) == causal
+
+
+@biased
+def test_gradients_in_parts(spec, parts):
+    p, grads = torch.arange(40), []
+    for route in (attention, parts, None):
+        encoding = spec.build()
+        encoding.slopes = torch.nn.Parameter(encoding.slopes)
+        inputs = [t.requires_grad_() for t in tensors(lq=40, lk=40)]
+        if route is None:
+            out = attention(*inputs, encoding, p, p, need_weights=True)[0]
+        else:
+            out = route(*inputs, encoding, p, p)
+            out = out[0] if isinstance(out, tuple) else out
+        out.square().sum().backward()
+        grads.append([t.grad for t in (*inputs, encoding.slopes)])
+    for made in grads[:2]:
+        for a, b in zip(made, grads[2], strict=True):
+            assert bool((a != 0).any())
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+def test_no_bias_is_made_for_more_than_its_queries(monkeypatch):
+    """At the size that the module has: every bias has at most QUERIES rows, and no key after its last query."""
+    length, shapes = 2 * MODULE.QUERIES + 5, []
+    encoding = AlibiSpec(n_heads=1, slopes=(0.01,)).build()
+    made = encoding.bias
+    monkeypatch.setattr(encoding, "bias", lambda *a: shapes.append(made(*a).shape[-2:]) or made(*a))
+    q, k, v = tensors(lq=length, lk=length, h=1, h_kv=1, batch=1, d=4)
+    p = torch.arange(length)
+    out, _ = attention(q, k, v, encoding, p, p)
+    n = MODULE.QUERIES
+    assert [tuple(s) for s in shapes if s != (1, 1)] == [(n, n), (n, 2 * n), (5, length)]
+    expected, _ = attention(q, k, v, encoding, p, p, need_weights=True)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+
+
+@every_spec
+@causality
+def test_without_a_bias_there_is_one_pass(spec, causal, monkeypatch):
+    monkeypatch.setattr(MODULE, "QUERIES", 2)
+    calls, kernel = [], MODULE.scaled_dot_product_attention
+    monkeypatch.setattr(MODULE, "scaled_dot_product_attention", lambda *a, **o: calls.append(1) or kernel(*a, **o))
+    p = torch.arange(6)
+    made, _ = attention(*tensors(), spec.build(), p, p, causal=causal)
+    expected, _ = attention(*tensors(), spec.build(), p, p, causal=causal, need_weights=True)
+    torch.testing.assert_close(made, expected, rtol=0, atol=1e-12)
+    assert len(calls) == (3 if spec.hook == "bias" else 1)
 
 
 # ------------------------------------------------------------------ alibi_attention

@@ -344,6 +344,49 @@ def test_tables_follow_the_dtype():
     torch.testing.assert_close(wide, (p.double()[:, None] * rope.inv_freq).cos(), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("table_dtype", [torch.float16, torch.bfloat16, torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@rope_specs
+def test_tables_rounded_to_another_format(spec, dtype, table_dtype):
+    """Once, from float64: the phases and the attention factor are not rounded before."""
+    positions, rope = torch.tensor([0, 1, 7, 1000, 10_000]), spec.build()
+    rope.table_dtype = table_dtype
+    made = rope.tables(positions, dtype)
+    factor, w = scales(spec)[0], frequencies(spec, 10_001)
+    for table, function in zip(made, (math.cos, math.sin), strict=True):
+        exact = torch.tensor([[factor * function(p * x) for x in w] for p in positions.tolist()], dtype=torch.float64)
+        assert table.dtype == dtype
+        torch.testing.assert_close(table, exact.to(table_dtype).to(dtype), rtol=0, atol=2e-11)
+
+
+@layouts
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("table_dtype", [torch.float16, torch.bfloat16])
+def test_rotation_by_rounded_tables_keeps_its_own_dtype(layout, dtype, table_dtype):
+    spec, positions = RopeSpec(d_head=8, layout=layout), torch.tensor([0, 3, 900])
+    rope, x = spec.build(), normal(1, 2, 3, 8, dtype=dtype)
+    rope.table_dtype = table_dtype
+    made = turn(rope, x, positions)
+    assert made.dtype == dtype
+    for i, p in enumerate(positions.tolist()):
+        for (a, b), w in pairs(spec):
+            c, s = (float(torch.tensor(f(p * w), dtype=torch.float64).to(table_dtype)) for f in (math.cos, math.sin))
+            expected = torch.stack([x[..., i, a] * c - x[..., i, b] * s, x[..., i, b] * c + x[..., i, a] * s])
+            torch.testing.assert_close(made[..., i, [a, b]].movedim(-1, 0), expected, rtol=0, atol=1e-6)
+    exact = turn(spec.build(), x, positions)
+    assert torch.equal(made[..., 0, :], x[..., 0, :])  # 1 and 0 are exact
+    assert 0 < float((made - exact).abs().max()) < 8 * torch.finfo(table_dtype).eps
+
+
+def test_table_dtype_is_none_unless_set():
+    rope = RopeSpec(d_head=8).build()
+    assert rope.table_dtype is None
+    rope.half()
+    assert rope.table_dtype is None
+    rope.table_dtype = torch.float16
+    assert copy.deepcopy(rope).table_dtype == pickle.loads(pickle.dumps(rope)).table_dtype == torch.float16
+
+
 @pytest.mark.parametrize("scaling", ["dynamic", "longrope"])
 def test_tables_follow_the_length_of_the_sequence(scaling):
     spec = RopeSpec(d_head=8, scaling=scaling, factor=4.0, original_max_position_embeddings=16)

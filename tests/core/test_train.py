@@ -1,12 +1,17 @@
+import io
 import json
 import math
 import subprocess
 import sys
 from collections import Counter
-from itertools import islice
+from dataclasses import replace
+from itertools import groupby, islice
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from support import ROOT
 
 from posenc_core import SCHEMES, parse_spec
@@ -17,11 +22,39 @@ from posenc_core.schemes.integer import IntegerSpec
 from posenc_core.schemes.learned import LearnedSpec
 from posenc_core.schemes.none import NoneSpec
 from posenc_core.schemes.rope import RopeSpec
-from posenc_core.tasks import encode, english, windows
-from posenc_core.train import EVALUATE_TIMES, TrainConfig, loss_by_position, main, train, train_checkpoint
+from posenc_core.tasks import (
+    Batch,
+    Brackets,
+    Copy,
+    Corpus,
+    Recall,
+    ShortTexts,
+    Task,
+    TextTask,
+    TokenBack,
+    encode,
+    english,
+    windows,
+)
+from posenc_core.train import (
+    EVALUATE_TIMES,
+    STAGES,
+    TrainConfig,
+    Trainer,
+    alibis,
+    by_position,
+    loss_by_position,
+    main,
+    new_model,
+    slope_factor,
+    stage_of,
+    train,
+    train_checkpoint,
+)
 
 SMALL = ModelSize(n_layers=1, n_heads=2, d_model=16)
 TEXT = encode("the quick brown fox jumps over the lazy dog. " * 40)
+TASK = TextTask(Corpus(TEXT, TEXT, ""))
 schemes = pytest.mark.parametrize("cls", SCHEMES.values(), ids=SCHEMES)
 
 
@@ -32,7 +65,7 @@ def config_of(spec, **changes):
 def trained(config):
     torch.manual_seed(config.seed)
     model = ToyModel(config.spec, config.size)
-    return model, list(train(config, model, TEXT))
+    return model, list(train(config, model, TASK))
 
 
 @schemes
@@ -49,7 +82,7 @@ def test_the_seed_chooses_the_windows_too():
     losses = []
     for seed in (1, 1, 2):
         torch.manual_seed(0)
-        losses.append([r.loss for r in train(config_of(NoneSpec(), seed=seed), ToyModel(NoneSpec(), SMALL), TEXT)])
+        losses.append([r.loss for r in train(config_of(NoneSpec(), seed=seed), ToyModel(NoneSpec(), SMALL), TASK)])
     assert losses[0] == losses[1] != losses[2]
 
 
@@ -74,10 +107,10 @@ def test_leaving_the_loop_stops_the_training():
     config = config_of(RopeSpec())
     torch.manual_seed(0)
     model = ToyModel(config.spec, config.size)
-    assert [r.step for r in islice(train(config, model, TEXT), 2)] == [1, 2]
+    assert [r.step for r in islice(train(config, model, TASK), 2)] == [1, 2]
     torch.manual_seed(0)
     shorter = ToyModel(config.spec, config.size)
-    records = train(config, shorter, TEXT)
+    records = train(config, shorter, TASK)
     next(records), next(records)
     for a, b in zip(model.parameters(), shorter.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -87,9 +120,394 @@ def test_the_learned_table_is_trained():
     torch.manual_seed(0)
     model = ToyModel(LearnedSpec(), SMALL)
     before = model.encoding.table.detach().clone()
-    list(train(config_of(LearnedSpec()), model, TEXT))
+    list(train(config_of(LearnedSpec()), model, TASK))
     moved = (model.encoding.table.detach() - before).abs().amax(-1)
     assert (moved[:16] > 1e-4).all()
+
+
+# ------------------------------------------------------------------ new models, the schedule
+
+
+@schemes
+def test_a_new_model_is_that_of_the_seed(cls):
+    made, again, other = (new_model(config_of(cls(), seed=n)) for n in (3, 3, 4))
+    torch.manual_seed(3)
+    plain = ToyModel(cls(), SMALL)
+    for name, t in plain.state_dict().items():
+        assert torch.equal(t, made.state_dict()[name])
+        assert torch.equal(t, again.state_dict()[name])
+    assert not torch.equal(made.embedding.weight, other.embedding.weight)
+
+
+class Spy:
+    """A Trainer that keeps what each step used: learning rate, batch shape, positions, slopes."""
+
+    def __init__(self, config, task=TASK):
+        self.rates, self.shapes, self.positions, self.slopes, self.losses = [], [], [], [], []
+        self.model = new_model(config)
+        self.trainer = Trainer(config, self.model, task)
+        self.model.register_forward_pre_hook(self._seen)
+        while self.trainer.step < config.steps:
+            self.losses.append(self.trainer.advance())
+            self.rates += {group["lr"] for group in self.trainer.optimizer.param_groups}
+
+    def _seen(self, _, arguments):
+        self.shapes.append(tuple(arguments[0].shape))
+        self.positions.append(arguments[1].tolist())
+        self.slopes.append([a.slopes.detach().clone() for a in alibis(self.model)])
+
+
+def earlier_rate(step, config):
+    """The rate of a step from 0 as the first version of this module computed it, with a scheduler."""
+    if step < config.warmup:
+        return (step + 1) / config.warmup
+    done = (step - config.warmup) / max(1, config.steps - config.warmup)
+    return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * done))
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(20, 5), (20, 0), (7, 7), (3, 50), (1, 1)])
+def test_the_schedule_warms_up_and_falls_to_a_tenth(steps, warmup):
+    config = config_of(NoneSpec(), steps=steps, warmup=warmup)
+    expected = [3e-3 * earlier_rate(i, config) for i in range(steps)]
+    assert Spy(config).rates == pytest.approx(expected, rel=1e-12)
+
+
+@schemes
+def test_training_equals_a_loop_written_out(cls):
+    """The loop as it was before there were options: same windows, optimizer and losses."""
+    config = config_of(cls(), steps=6, warmup=3, seed=5)
+    torch.manual_seed(5)
+    model = ToyModel(config.spec, config.size)
+    parts = [[p for p in model.parameters() if (p.dim() > 1) == more] for more in (True, False)]
+    optimizer = torch.optim.AdamW(
+        [{"params": parts[0], "weight_decay": 0.1}, {"params": parts[1], "weight_decay": 0.0}],
+        lr=3e-3, betas=(0.9, 0.95),
+    )  # fmt: skip
+    generator, losses = torch.Generator().manual_seed(5), []
+    for step in range(6):
+        for group in optimizer.param_groups:
+            group["lr"] = 3e-3 * earlier_rate(step, config)
+        starts = torch.randint(len(TEXT) - 16, (4,), generator=generator).tolist()
+        tokens = torch.stack([TEXT[a : a + 17] for a in starts]).long()
+        logits = model(tokens[:, :-1], torch.arange(16))
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    made = new_model(config)
+    assert [r.loss for r in train(config, made, TASK)] == pytest.approx(losses, abs=1e-6)
+    for name, t in model.state_dict().items():
+        torch.testing.assert_close(made.state_dict()[name], t, rtol=0, atol=1e-5)
+
+
+# ------------------------------------------------------------------ progressive length
+
+
+@given(st.integers(1, 500), st.sampled_from([16, 24, 64, 128, 512]))
+def test_stages_are_quarters_of_the_steps_and_double(steps, length):
+    config = config_of(NoneSpec(), steps=steps, length=length, curriculum="progressive")
+    stages = [stage_of(i, config) for i in range(steps)]
+    if steps >= STAGES:
+        assert [n for n, _ in groupby(s.length for s in stages)] == [length // 8, length // 4, length // 2, length]
+    assert stages[-1].length == length or steps < STAGES
+    for stage, part in groupby(enumerate(stages), key=lambda pair: pair[1]):
+        first, *rest = [i for i, _ in part]
+        assert first == stage.start
+        assert abs(1 + len(rest) - steps / 4) < 1
+    fixed = replace(config, curriculum="fixed")
+    assert {stage_of(i, fixed) for i in range(steps)} == {(0, length)}
+
+
+def test_progressive_training_by_hand():
+    """Lengths, tokens a step, positions from 0, and a warm-up proportional to the length in each stage."""
+    config = config_of(NoneSpec(), length=64, batch=4, steps=40, warmup=8, curriculum="progressive")
+    spy = Spy(config)
+    assert spy.shapes == [(32, 8)] * 10 + [(16, 16)] * 10 + [(8, 32)] * 10 + [(4, 64)] * 10
+    assert spy.positions == [list(range(shape[1])) for shape in spy.shapes]
+    warmth = []
+    for warmup in (1, 2, 4, 8):
+        warmth += [min(1.0, (i + 1) / warmup) for i in range(10)]
+    cosine = [0.1 + 0.45 * (1 + math.cos(math.pi * max(0, i - 8) / 32)) for i in range(40)]
+    assert spy.rates == pytest.approx([3e-3 * a * b for a, b in zip(warmth, cosine, strict=True)], rel=1e-12)
+
+
+@pytest.mark.parametrize(("task", "lengths"), [(TokenBack(8), [9, 9, 9, 16]), (Copy(), [4, 4, 8, 16]),
+                                               (Recall(), [16] * 4), (Brackets(), [4, 4, 8, 16])])  # fmt: skip
+def test_no_stage_is_too_short_for_a_question(task, lengths):
+    spy = Spy(config_of(NoneSpec(), length=16, batch=32, steps=8, curriculum="progressive"), task)
+    assert [shape[1] for shape in spy.shapes[::2]] == lengths
+    assert all(math.isfinite(x) for x in spy.losses)
+
+
+# ------------------------------------------------------------------ slopes
+
+
+@pytest.mark.parametrize("alpha", [0.25, 0.5, 1.0, 2.0])
+def test_dynamic_slopes_by_hand(alpha):
+    """In step t they are those of the spec times 1 + alpha·log(t/T): negative until T·e^(-1/alpha), 1 at the end."""
+    spec = HybridSpec(layers=(AlibiSpec(n_heads=2, slopes=(0.5, 0.125)), RopeSpec()))
+    spy = Spy(config_of(spec, steps=20, slope_training="dynamic", alpha=alpha, size=ModelSize(2, 2, 16)))
+    for step, (seen,) in enumerate(spy.slopes, 1):
+        factor = 1 + alpha * (math.log(step) - math.log(20))
+        assert seen.tolist() == pytest.approx([0.5 * factor, 0.125 * factor], abs=1e-12)
+        assert (factor < 0) == (step < 20 * math.exp(-1 / alpha)) == bool((seen < 0).all())
+    assert spy.slopes[-1][0].tolist() == [0.5, 0.125]  # to the last bit
+    (alibi,) = alibis(spy.model)
+    assert alibi.slopes.tolist() == [0.5, 0.125]
+    assert not list(alibi.parameters())
+
+
+def test_a_factor_changes_its_sign_where_the_article_says_nothing_of_it():
+    assert slope_factor(600, 600, 0.5) == 1.0
+    assert slope_factor(81, 600, 0.5) < 0 < slope_factor(82, 600, 0.5)  # 600·e^-2 = 81.2
+    assert slope_factor(1, 600, 0.5) == pytest.approx(1 - 0.5 * math.log(600))
+
+
+def test_dynamic_slopes_with_alpha_0_are_fixed_ones():
+    fixed, dynamic = (Spy(config_of(AlibiSpec(), slope_training=how, alpha=0.0)) for how in ("fixed", "dynamic"))
+    assert fixed.losses == dynamic.losses
+
+
+def test_learned_slopes_are_trained_without_decay_and_kept():
+    config = config_of(HybridSpec(layers=(AlibiSpec(), RopeSpec())), steps=10, size=ModelSize(2, 2, 16),
+                       slope_training="learned", warmup=1)  # fmt: skip
+    spy = Spy(config)
+    start = AlibiSpec(n_heads=2).slope_tensor()
+    assert spy.slopes[0][0].tolist() == pytest.approx(start.tolist(), rel=1e-6)
+    (alibi,) = alibis(spy.model)
+    assert isinstance(alibi.slopes, torch.nn.Parameter)
+    assert (alibi.slopes.grad != 0).all()
+    assert ((alibi.slopes.detach() - start).abs() > 1e-3).all()
+    kept = [t for name, t in spy.trainer.state_dict()["model"].items() if name.endswith("slopes")]
+    assert len(kept) == 1
+    assert torch.equal(kept[0], alibi.slopes.detach())
+    decays = [
+        g["weight_decay"] for g in spy.trainer.optimizer.param_groups if any(p is alibi.slopes for p in g["params"])
+    ]
+    assert decays == [0.0]
+
+
+def test_the_gradient_of_a_learned_slope_is_the_difference_quotient():
+    model = new_model(config_of(AlibiSpec(), slope_training="learned"))
+    tokens, (alibi,) = TEXT[None, :33].long(), alibis(model)
+
+    def loss():
+        return torch.nn.functional.cross_entropy(model(tokens[:, :-1], torch.arange(32))[0], tokens[0, 1:])
+
+    loss().backward()
+    model.double()
+    for head in range(2):
+        ends = []
+        for step in (1e-4, -1e-4):
+            with torch.no_grad():
+                alibi.slopes[head] += step
+                ends.append(float(loss()))
+                alibi.slopes[head] -= step
+        assert float(alibi.slopes.grad[head]) == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-2, abs=1e-6)
+
+
+# ------------------------------------------------------------------ position gaps
+
+
+def test_positions_with_gaps_are_sorted_different_and_within_the_range():
+    runs = [Spy(config_of(RopeSpec(), steps=40, position_gap=4, seed=n)).positions for n in (0, 0, 1)]
+    assert runs[0] == runs[1] != runs[2]
+    for drawn in runs[0]:
+        assert len(set(drawn)) == 16
+        assert drawn == sorted(drawn)
+        assert 0 <= drawn[0] <= drawn[-1] < 64
+    seen = Counter(p for drawn in runs[0] for p in drawn)
+    assert len(seen) == 64  # every position is drawn at times
+    assert len({tuple(d) for d in runs[0]}) == 40  # and every step draws anew
+
+
+def test_gaps_follow_the_length_of_the_stage():
+    spy = Spy(config_of(RopeSpec(), length=64, steps=40, position_gap=2, curriculum="progressive"))
+    for shape, drawn in zip(spy.shapes, spy.positions, strict=True):
+        assert len(drawn) == shape[1]
+        assert drawn[-1] < 2 * shape[1]
+
+
+def test_without_gaps_positions_count():
+    assert Spy(config_of(RopeSpec())).positions == [list(range(16))] * 5
+
+
+# ------------------------------------------------------------------ tables in fewer bits
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_tables_are_rounded_and_attention_is_float32(name, monkeypatch):
+    spec = HybridSpec(layers=(AlibiSpec(), RopeSpec(base=500.0)))
+    config = config_of(spec, table_format=name, size=ModelSize(2, 2, 16), length=64)
+    model, seen = new_model(config), []
+
+    def kernel(q, k, v, **options):
+        seen.append({t.dtype for t in (q, k, v)})
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+
+    monkeypatch.setattr(sys.modules["posenc_core.attention"], "scaled_dot_product_attention", kernel)
+    list(train(replace(config, steps=1), model, TASK))
+    assert seen == [{torch.float32}] * 2
+    rope = model.encoding.layers[1]
+    dtype = getattr(torch, name)
+    assert rope.table_dtype == dtype
+    for made, function in zip(rope.tables(torch.arange(64)), (math.cos, math.sin), strict=True):
+        assert made.dtype == torch.float32
+        assert torch.equal(made, made.to(dtype).float())
+        exact = torch.tensor([[function(p * 500.0 ** (-2 * i / 8)) for i in range(4)] for p in range(64)]).double()
+        assert float((made - exact).abs().max()) <= torch.finfo(dtype).eps / 4 * 1.01
+        if dtype == torch.float16:
+            assert made.tolist() == np.float16(exact.numpy()).astype(float).tolist()
+
+
+def test_the_format_changes_the_losses_and_float32_is_the_default():
+    losses = {name: Spy(config_of(RopeSpec(), table_format=name)).losses for name in ("float32", "float16", "bfloat16")}
+    assert losses["float32"] == Spy(config_of(RopeSpec())).losses
+    assert losses["float16"] != losses["float32"]
+    assert losses["float16"] == pytest.approx(losses["float32"], abs=0.02)
+    assert losses["bfloat16"] == pytest.approx(losses["float32"], abs=0.1)
+    assert new_model(config_of(RopeSpec())).encoding.table_dtype is None
+
+
+# ------------------------------------------------------------------ going on
+
+OPTIONS = {
+    "plain": (AlibiSpec(), TASK, {}),
+    "learned table": (LearnedSpec(), TASK, {}),
+    "progressive": (RopeSpec(), TASK, {"curriculum": "progressive"}),
+    "dynamic slopes": (AlibiSpec(), TASK, {"slope_training": "dynamic"}),
+    "learned slopes": (AlibiSpec(), TASK, {"slope_training": "learned"}),
+    "gaps": (RopeSpec(), TASK, {"position_gap": 4}),
+    "float16": (RopeSpec(), TASK, {"table_format": "float16"}),
+    "all": (
+        HybridSpec(layers=(AlibiSpec(), RopeSpec())),
+        Recall(),
+        {"curriculum": "progressive", "slope_training": "dynamic", "position_gap": 2, "table_format": "bfloat16"},
+    ),
+    "copy": (NoneSpec(), Copy(), {}),
+    "token_back": (RopeSpec(), TokenBack(3), {}),
+    "brackets": (NoneSpec(), Brackets(), {}),
+    "short texts": (RopeSpec(), ShortTexts(english()), {}),
+}
+
+
+@pytest.mark.parametrize("stop", [1, 5])
+@pytest.mark.parametrize(("spec", "task", "options"), OPTIONS.values(), ids=OPTIONS)
+def test_training_goes_on_as_if_never_stopped(spec, task, options, stop):
+    config = config_of(spec, steps=8, length=24, batch=8, warmup=2, size=ModelSize(2, 2, 16), **options)
+    whole = Trainer(config, new_model(config), task)
+    losses = [whole.advance() for _ in range(8)]
+    begun = Trainer(config, new_model(config), task)
+    assert [begun.advance() for _ in range(stop)] == losses[:stop]
+    file = io.BytesIO()
+    torch.save(begun.state_dict(), file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    other = Trainer(config, new_model(replace(config, seed=77)), task)
+    other.load_state_dict(state)
+    assert other.step == stop
+    assert [other.advance() for _ in range(stop, 8)] == losses[stop:]
+    for (name, a), b in zip(whole.model.state_dict().items(), other.model.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+    for a, b in zip(alibis(whole.model), alibis(other.model), strict=True):
+        assert torch.equal(a.slopes, b.slopes)
+
+
+# ------------------------------------------------------------------ loss and accuracy by position
+
+
+def by_hand(model, batch):
+    """Means over the examples that count at each position, one log-probability at a time, in Python."""
+    scored = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.scored is None else batch.scored
+    losses, rights = [], []
+    with torch.no_grad():
+        logits = [model(row[None], torch.arange(len(row)))[0].double() for row in batch.tokens]
+    for i in range(batch.tokens.shape[1]):
+        rows = [n for n in range(len(batch.tokens)) if scored[n, i]]
+        picked = [(logits[n][i], int(batch.targets[n, i])) for n in rows]
+        losses.append(-sum(float(x.log_softmax(-1)[t]) for x, t in picked) / len(rows) if rows else math.nan)
+        rights.append(sum(int(x.argmax()) == t for x, t in picked) / len(rows) if rows else math.nan)
+    return losses, rights
+
+
+@pytest.mark.parametrize("batch", [1, 3, 7, 100])
+@pytest.mark.parametrize("task", [TASK, Recall(), Copy(), TokenBack(5), Brackets()], ids=lambda t: type(t).__name__)
+def test_by_position_by_hand(task, batch):
+    config = config_of(AlibiSpec(), length=32, steps=15, batch=16, learning_rate=2e-2, warmup=1)
+    model = new_model(config)
+    list(train(config, model, task))
+    examples = task.held_out(7, 40, 32)
+    made = by_position(model, examples, batch)
+    losses, rights = by_hand(model, examples)
+    assert made.loss.dtype == made.accuracy.dtype == torch.float64
+    assert made.loss.tolist() == pytest.approx(losses, abs=1e-4, nan_ok=True)
+    assert made.accuracy.tolist() == pytest.approx(rights, abs=1e-12, nan_ok=True)
+    assert made.loss.isnan().tolist() == made.accuracy.isnan().tolist()
+    assert not made.loss.requires_grad
+
+
+def test_positions_where_nothing_counts_are_nan():
+    tokens = torch.arange(12).view(2, 6)
+    scored = torch.tensor([[0, 0, 1, 0, 1, 0], [0, 1, 1, 0, 0, 0]]).bool()
+    made = by_position(new_model(config_of(NoneSpec())), Batch(tokens, tokens, scored))
+    assert made.loss.isnan().tolist() == made.accuracy.isnan().tolist() == [True, False, False, True, False, True]
+
+
+def test_a_model_that_answers_right_has_accuracy_1():
+    """The embedding is its own inverse: a model of zero layers' effect repeats its token."""
+    model = new_model(config_of(NoneSpec()))
+    with torch.no_grad():
+        for block in model.blocks:
+            block.out.weight.zero_()
+            block.down.weight.zero_()
+        model.embedding.weight[:4] = 9 * torch.eye(4, 16)
+    tokens = torch.tensor([[0, 1, 2, 3], [3, 3, 1, 0]])
+    targets = torch.tensor([[0, 1, 2, 0], [3, 0, 1, 0]])
+    assert by_position(model, Batch(tokens, targets)).accuracy.tolist() == [1.0, 0.5, 1.0, 0.5]
+
+
+@pytest.mark.parametrize("rows", [4, 8, 12])
+def test_past_a_table_both_are_nan(rows):
+    model = new_model(config_of(LearnedSpec(max_position_embeddings=rows)))
+    made = by_position(model, TokenBack(2).held_out(40, 12, 12))
+    assert made.loss.isnan().tolist() == [not 2 <= i < rows for i in range(12)]
+    assert made.accuracy.isnan().tolist() == [not 2 <= i < rows for i in range(12)]
+
+
+def test_told_to_stop_the_means_are_those_of_the_examples_so_far():
+    model, examples = new_model(config_of(RopeSpec())), TokenBack(3).held_out(10, 12, 12)
+    calls = iter([False, False, True])
+    made = by_position(model, examples, 2, lambda: next(calls))
+    part = by_position(model, Batch(*(t[:4] for t in examples)), 4)
+    assert made.loss.tolist() == pytest.approx(part.loss.tolist(), abs=1e-6, nan_ok=True)
+    assert made.accuracy.tolist() == pytest.approx(part.accuracy.tolist(), nan_ok=True)
+    assert by_position(model, examples, 2, lambda: True).loss.isnan().all()
+
+
+class Fixed(Task):
+    """Always the same examples."""
+
+    def __init__(self, batch):
+        self.examples = batch
+
+    def batch(self, count, length, generator):
+        return self.examples
+
+
+def test_the_loss_of_a_step_counts_scored_positions_only():
+    tokens = torch.arange(24).view(2, 12)
+    scored = torch.zeros(2, 12, dtype=torch.bool)
+    scored[0, 3] = scored[1, 7] = scored[1, 11] = True
+    config = config_of(RopeSpec(), length=12)
+    model = new_model(config)
+    with torch.no_grad():
+        chance = model(tokens, torch.arange(12)).double().log_softmax(-1)
+    expected = -sum(float(chance[n, i, tokens[n, i] + 100]) for n, i in ((0, 3), (1, 7), (1, 11))) / 3
+    targets = torch.where(scored, tokens + 100, 255)
+    loss = Trainer(config, model, Fixed(Batch(tokens, targets, scored))).advance()
+    assert loss == pytest.approx(expected, abs=1e-5)
 
 
 # ------------------------------------------------------------------ loss by position
