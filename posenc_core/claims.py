@@ -5,7 +5,9 @@ Verdicts are computed from what was measured; nothing here is decided by hand bu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,11 +19,17 @@ Source = Literal["paper", "article", "textbook", "folklore"]
 
 @dataclass(frozen=True)
 class Number:
-    """One measured number: what it is, its value, its unit."""
+    """One measured number: what it is, its value, its unit.
+
+    spread: how far it differs where it was measured several times: largest less smallest of the seeds, whose mean the
+    value is, or upper less lower quartile of a timing. claimed: the number that the claim gives for it, as it does.
+    """
 
     name: str
     value: float
     unit: str = ""
+    spread: float = 0.0
+    claimed: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,11 +46,22 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The measured numbers, the verdict that follows from them, and the condition it hangs on, if any, in a sentence."""
+    """The verdict, the measured numbers that it follows from, and the condition that it hangs on, empty for none."""
 
     verdict: Verdict
     numbers: tuple[Number, ...]
     condition: str = ""
+
+
+def verdict_of(always: bool, sometimes: bool) -> Verdict:
+    """The verdict on a claim that is true in all that was measured, in some of it, or in nothing."""
+    return "holds" if always else "holds with a condition" if sometimes else "does not hold"
+
+
+def listed(words: Iterable[str]) -> str:
+    """a, b and c. ValueError for no words."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 @dataclass(frozen=True)
@@ -63,3 +82,8 @@ class Claim:
     query: Mapping[str, str]
     judge: Callable[[Evidence], Judgement]
     runs: Callable[[], list[Run]] = list
+
+
+if __name__ == "__main__":
+    # by name: the table imports this module
+    sys.exit(importlib.import_module("posenc_core.claims_table").main())

@@ -1,0 +1,523 @@
+"""Judges of the claims that need no training: each computes its numbers in float64 in a fraction of a second.
+
+Every judge takes the Evidence, as all do, and reads nothing of it. Thresholds stand above the rule that they decide.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from posenc_core import analysis, extension
+from posenc_core.attention import attention, attention_scores
+from posenc_core.claims import Evidence, Judgement, Number, listed, verdict_of
+from posenc_core.frequencies import geometric
+from posenc_core.model import load_checkpoint
+from posenc_core.rotary import phases
+from posenc_core.schemes.alibi import AlibiSpec, alibi_slopes
+from posenc_core.schemes.base import PositionalEncoding, VectorEncoding
+from posenc_core.schemes.integer import IntegerSpec
+from posenc_core.schemes.learned import LearnedSpec
+from posenc_core.schemes.none import NoneSpec
+from posenc_core.schemes.rope import RopeSpec
+from posenc_core.schemes.sinusoidal import Sinusoidal, SinusoidalSpec
+from posenc_core.spec import Spec, SpecError
+
+ROUNDING = 1e-9  # relative; float64 keeps 16 digits, phases of a million radians lose 6 of them
+WIDTH, HEAD = 128, 64  # d_model and d_head where a claim leaves them open
+TRAINED, FACTOR = 128, 4.0  # original length and factor of scalings
+SCALED: dict[str, RopeSpec] = {
+    "none": RopeSpec(d_head=HEAD),
+    "linear": RopeSpec(d_head=HEAD, scaling="linear", factor=FACTOR),
+    "ntk": RopeSpec(d_head=HEAD, scaling="ntk", factor=FACTOR),
+    "proportional": RopeSpec(d_head=HEAD, scaling="proportional", rotary_fraction=0.5),
+    **{
+        name: RopeSpec(d_head=HEAD, scaling=name, factor=FACTOR, original_max_position_embeddings=TRAINED)
+        for name in ("ntk_by_parts", "dynamic", "yarn", "longrope", "llama3")
+    },
+}  # fmt: skip
+DYNAMIC = SCALED["dynamic"]
+
+
+def _drawn(*shape: int, seed: int = 0) -> Tensor:
+    """Standard normal, float64."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _size(x: Tensor) -> float:
+    return x.abs().max().item()
+
+
+# ------------------------------------------------------------------ 1: permutation
+
+
+def attend(encoding: PositionalEncoding, x: Tensor, causal: bool) -> Tensor:
+    """One attention layer with fixed random projections on x [L, d_model] at positions 0 … L - 1: [L, HEAD]."""
+    positions = torch.arange(len(x))
+    q, k, v = (encoding.embed(x[None], positions) @ _drawn(3, x.shape[-1], HEAD) / x.shape[-1] ** 0.5).unsqueeze(1)
+    y, _ = attention(q[None], k[None], v[None], encoding, positions, positions, causal=causal, need_weights=True)
+    return y[0, 0]
+
+
+def shuffle_change(encoding: PositionalEncoding, causal: bool, length: int = 64) -> float:
+    """Largest |f(x[order]) - f(x)[order]| of one attention layer, relative to the largest |f(x)|."""
+    x = _drawn(length, WIDTH, seed=1)
+    order = torch.randperm(length, generator=torch.Generator().manual_seed(2))
+    straight = attend(encoding, x, causal)
+    return _size(attend(encoding, x[order], causal) - straight[order]) / _size(straight)
+
+
+def permutation(evidence: Evidence) -> Judgement:
+    """Equivariant without mask up to rounding; under a causal mask too, or the mask is the condition."""
+    unmasked, masked = (shuffle_change(NoneSpec().build(), causal) for causal in (False, True))
+    rope = shuffle_change(RopeSpec(d_head=HEAD).build(), causal=False)
+    verdict = verdict_of(max(unmasked, masked) < ROUNDING, unmasked < ROUNDING)
+    return Judgement(
+        verdict,
+        (
+            Number("change by shuffling, no mask", unmasked, "of the output"),
+            Number("change by shuffling, causal mask", masked, "of the output"),
+            Number("change by shuffling, RoPE, no mask", rope, "of the output"),
+        ),
+        "no causal mask: under it a token sees only what came before, so its output changes with the order"
+        if verdict == "holds with a condition"
+        else "",
+    )
+
+
+# ------------------------------------------------------------------ 2, 3: sinusoidal vectors
+
+UNIQUE_POSITIONS = 2**16
+DISTINCT = 0.1  # of the largest possible distance 2·norm; float16 rounds a unit vector's features by 0.0005
+
+
+def closest(spec: SinusoidalSpec, count: int) -> float:
+    """Smallest distance of two of the first `count` position vectors, relative to their norm.
+
+    |PE(p) - PE(p + k)|² = Σ (2 - 2cos(k·w)) hangs on k alone, so one row of k does for all pairs.
+    """
+    inv_freq, pairs = spec.inv_freq(), spec.d_model // 2
+    least = min(
+        (2 - 2 * phases(part, inv_freq).cos()).sum(-1).min().item()
+        for part in torch.arange(1, count, dtype=torch.float64).split(2**13)
+    )
+    return math.sqrt(max(0.0, least) / pairs)
+
+
+def sinusoidal_vectors(evidence: Evidence) -> Judgement:
+    """Unique, bounded and linear under shifts: all three, or which one fails."""
+    spec = SinusoidalSpec(d_model=WIDTH)
+    made, positions = spec.build(), torch.arange(4096)
+    near = closest(spec, UNIQUE_POSITIONS)
+    largest = _size(made.vectors(positions))
+    error = max(analysis.shift_map_error(made, k, positions) for k in (1, 100, 4096))
+    true = [near > DISTINCT, largest <= 1 + ROUNDING, error < ROUNDING]
+    names = ["unique", "bounded", "linear under shifts"]
+    return Judgement(
+        verdict_of(all(true), any(true)),
+        (
+            Number("smallest distance of two vectors", near, f"norms, among {UNIQUE_POSITIONS:,} positions"),
+            Number("largest feature", largest),
+            Number("largest error of a linear shift", error),
+        ),
+        "" if all(true) else "only " + listed([n for n, t in zip(names, true, strict=True) if t] or ["nothing"]),
+    )
+
+
+def wavelength_ends(evidence: Evidence) -> Judgement:
+    """The first is 2π; the last is base·2π by the formula itself, or only with the exponent that ends at 1."""
+    paper, narrow = SinusoidalSpec(d_model=512), SinusoidalSpec(d_model=WIDTH)
+    ending = paper.replace(endpoint=True)
+    ends = {s: analysis.wavelengths(s.inv_freq())[[0, -1]] / (2 * math.pi) for s in (paper, narrow, ending)}
+    first = ends[paper][0].item()
+    last, last_narrow, last_ending = (float(ends[s][1] / s.base) for s in (paper, narrow, ending))
+    exact, exact_ending = abs(last - 1) < ROUNDING, abs(last_ending - 1) < ROUNDING
+    verdict = verdict_of(abs(first - 1) < ROUNDING and exact, abs(first - 1) < ROUNDING and exact_ending)
+    return Judgement(
+        verdict,
+        (
+            Number("first wavelength", first, "times 2π"),
+            Number("last wavelength, d_model 512", last, "times base·2π"),
+            Number(f"last wavelength, d_model {WIDTH}", last_narrow, "times base·2π"),
+            Number("last wavelength, exponent i/(d/2 - 1)", last_ending, "times base·2π"),
+        ),
+        f"only nearly: the formula's last exponent is 1 - 2/d, so at 512 dimensions the last wavelength is {last:.1%} "
+        "of base·2π; it is exact with the exponent i/(d/2 - 1) of tensor2tensor (endpoint = true)"
+        if verdict == "holds with a condition"
+        else "",
+    )
+
+
+# ------------------------------------------------------------------ 4, 5: indices and tables
+
+BLOWN_UP = 10.0  # times a token embedding's norm: what is left of the token is then below a tenth
+
+
+def integer_indices(evidence: Evidence) -> Judgement:
+    """The index outgrows a token of unit variance ten times, and two tokens there can hardly be told apart."""
+    last = torch.tensor([511])
+    raw = IntegerSpec(d_model=WIDTH).build()
+    normalized = IntegerSpec(variant="normalized", d_model=WIDTH, max_position_embeddings=512).build()
+    one, other = _drawn(2, WIDTH)
+    typical = math.sqrt(WIDTH)
+    grown, kept = (e.vectors(last).norm().item() / typical for e in (raw, normalized))
+    alike = torch.cosine_similarity(one + raw.vectors(last)[0], other + raw.vectors(last)[0], dim=0).item()
+    before = torch.cosine_similarity(one, other, dim=0).item()
+    return Judgement(
+        "holds" if grown > BLOWN_UP else "does not hold",
+        (
+            Number("index at position 511", grown, "times a token's norm"),
+            Number("cosine of two tokens there", alike),
+            Number("cosine of the same tokens without it", before),
+            Number("index/(L-1) at position 511", kept, "times a token's norm"),
+        ),
+    )
+
+
+def _defined(encoding: VectorEncoding, position: int) -> bool:
+    try:
+        encoding.vectors(torch.tensor([position]))
+    except SpecError:
+        return False
+    return True
+
+
+def learned_table(evidence: Evidence) -> Judgement:
+    """Every position of the table has a vector, and none past it."""
+    made = LearnedSpec(max_position_embeddings=TRAINED, d_model=2).build()
+    inside = sum(_defined(made, p) for p in range(TRAINED))
+    past = [_defined(made, p) for p in range(TRAINED, 8 * TRAINED)]
+    offset = analysis.defined_length(LearnedSpec(max_position_embeddings=514, d_model=2, offset=2).build())
+    return Judgement(
+        verdict_of(inside == TRAINED and not any(past), inside == TRAINED and not all(past)),
+        (
+            Number("rows of the table", TRAINED),
+            Number("positions of the table that have a vector", inside),
+            Number("positions past it, to 8 times, that have one", sum(past)),
+            Number("positions of RoBERTa's 514 rows, offset 2", float(offset or 0)),
+        ),
+        f"{sum(past)} positions past it have one" if any(past) and not all(past) else "",
+    )
+
+
+# ------------------------------------------------------------------ 7: projections of added vectors
+
+KEPT = 0.5  # correlation with the undisturbed scores: a quarter of their variance
+DRAWS = 16
+CHECKPOINT = Path(__file__).resolve().parents[1] / "assets" / "models" / "sinusoidal.safetensors"
+
+
+def _correlation(a: Tensor, b: Tensor) -> float:
+    return torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1].item()
+
+
+@cache
+def _trained_scores(path: Path) -> tuple[Tensor, Tensor]:
+    """Scores of a letter against itself in a trained first layer [H, L, L], and of its position vectors alone."""
+    model, record = load_checkpoint(path)
+    positions = torch.arange(record.train_length)
+    nothing = torch.zeros(record.size.d_model, dtype=torch.float64)
+    plain = analysis.unprojected_scores(model.encoding, nothing, positions)[0]
+    return analysis.token_position_scores(model, model.encoding, ord("e"), positions), plain
+
+
+def projections(evidence: Evidence) -> Judgement:
+    """Random and trained projections leave no correlation above KEPT with the scores of the vectors themselves."""
+    made, positions = SinusoidalSpec(d_model=WIDTH).build(), torch.arange(TRAINED)
+    nothing = torch.zeros(WIDTH, dtype=torch.float64)
+    plain = analysis.unprojected_scores(made, nothing, positions)[0]
+    weights = _drawn(DRAWS, 2, 1, HEAD, WIDTH) / WIDTH**0.5
+    drawn = [analysis.position_scores(made, nothing, w_q, w_k, positions)[0] for w_q, w_k in weights]
+    random = torch.tensor([_correlation(s, plain) for s in drawn])
+    shares = torch.tensor([analysis.relative_residual(s).share for s in drawn])
+    trained, plain_trained = _trained_scores(CHECKPOINT)
+    heads = torch.tensor([_correlation(s, plain_trained) for s in trained])
+    by_distance = 1 - torch.tensor([analysis.relative_residual(s).share for s in trained])
+    gone = random.abs().median().item() <= KEPT
+    gone_trained = heads.abs().max().item() <= KEPT
+    return Judgement(
+        verdict_of(gone and gone_trained, gone or gone_trained),
+        (
+            Number("random projections: correlation with the plain decay", random.abs().median().item()),
+            Number("random projections: variance that distance explains", 1 - shares.median().item()),
+            Number("trained heads: largest correlation with the plain decay", heads.abs().max().item()),
+            Number("trained heads: variance that distance explains", by_distance.median().item()),
+            Number("no projections: variance that distance explains", 1 - analysis.relative_residual(plain).share),
+        ),
+        "" if gone == gone_trained else "random projections only" if gone else "trained projections only",
+    )
+
+
+# ------------------------------------------------------------------ 8, 9, 10: rotation
+
+SHIFTS = (1, 1000, 1_000_000)
+
+
+def _scores(spec: Spec, q: Tensor, k: Tensor, moved: int = 0) -> Tensor:
+    positions = torch.arange(TRAINED) + moved
+    return attention_scores(q, k, spec.build(), positions, positions)[0, 0]
+
+
+def relative_only(evidence: Evidence) -> Judgement:
+    """Diagonals are constant and moving all positions changes no score; frequencies by length are the condition."""
+    q, k = _drawn(2, 1, 1, 1, HEAD).expand(-1, -1, -1, TRAINED, -1)
+    share, change = dict[str, float](), dict[str, float]()
+    for name, spec in SCALED.items():
+        here = _scores(spec, q, k)
+        share[name] = analysis.relative_residual(here).share
+        change[name] = max(_size(_scores(spec, q, k, s) - here) for s in SHIFTS) / _size(here)
+    odd = [name for name in SCALED if max(share[name], change[name]) >= ROUNDING]
+    plain = "none" not in odd
+    return Judgement(
+        verdict_of(not odd, plain),
+        (
+            Number("variance not explained by m - n", share["none"], "of the scores'"),
+            Number(f"positions moved by up to {SHIFTS[-1]:,}: change of a score", change["none"], "of the largest"),
+            Number("scalings for which it is true as well", len(SCALED) - len(odd), f"of {len(SCALED)}"),
+            *(Number(f"{name}, moved: change of a score", change[name], "of the largest") for name in odd),
+        ),
+        f"frequencies that do not follow the length of the sequence: those of {listed(odd)} do"
+        if plain and odd
+        else "",
+    )
+
+
+def norms(evidence: Evidence) -> Judgement:
+    """Norms change by rounding only; a scaling that multiplies cos and sin is a condition."""
+    x, positions = _drawn(1, 1, 256, HEAD), torch.linspace(0, 1_000_000, 256, dtype=torch.float64).long()
+    change = dict[str, float]()
+    for name, spec in SCALED.items():
+        turned, _ = spec.build().rotate(x, x, positions, positions)
+        change[name] = _size(turned.norm(dim=-1) / x.norm(dim=-1) - 1)
+    odd = [name for name, c in change.items() if c >= ROUNDING]
+    plain = change["none"] < ROUNDING
+    return Judgement(
+        verdict_of(not odd, plain),
+        (
+            Number("largest relative change of a norm", change["none"]),
+            *(Number(f"change under {name}, factor {FACTOR:g}", change[name]) for name in odd if name != "none"),
+            Number("scalings that keep norms", len(SCALED) - len(odd), f"of {len(SCALED)}"),
+        ),
+        f"the rotation does; {listed(odd)} also multiply cos and sin by an attention factor" if plain and odd else "",
+    )
+
+
+FALLEN = 0.5  # of the size nearby
+NEAR, FAR = (0, 16), (256, 512)
+
+
+def decay(evidence: Evidence) -> Judgement:
+    """Scores of equal vectors fall below half; those of independent ones as well, or equality is the condition."""
+    distances = torch.arange(FAR[1], dtype=torch.float64)
+    near, far = slice(*NEAR), slice(*FAR)
+    made = RopeSpec(d_head=HEAD).build()
+    equal = analysis.equal_scores(made, HEAD, distances)[0]
+    large = analysis.equal_scores(RopeSpec(d_head=HEAD, base=500_000).build(), HEAD, distances)[0]
+    ends = torch.cat([distances[near], distances[far.start :: 16]])
+    sizes = analysis.random_scores(made, HEAD, ends, 256).square()
+    random = math.sqrt(sizes[:, NEAR[1] :].mean() / sizes[:, : NEAR[1]].mean())
+    fallen = (equal[far].mean() / equal[near].mean()).item()
+    rising = (equal.diff() > 0).double().mean().item()
+    verdict = verdict_of(max(fallen, random) <= FALLEN, fallen <= FALLEN)
+    return Judgement(
+        verdict,
+        (
+            Number("equal vectors: mean score at 256 to 511", fallen, "of that at 0 to 15"),
+            Number("random vectors: size of scores at 256 to 511", random, "of that at 0 to 15"),
+            Number(
+                "equal vectors, base 500,000", (large[far].mean() / large[near].mean()).item(), "of that at 0 to 15"
+            ),
+            Number("equal vectors: steps at which the score rises", rising, "of all"),
+        ),
+        "equal (or similar) queries and keys, and on average: scores of independent ones keep their size"
+        if verdict == "holds with a condition"
+        else "",
+    )
+
+
+# ------------------------------------------------------------------ 18, 19: ALiBi
+
+
+def slopes(evidence: Evidence) -> Judgement:
+    """The authors' slopes are halves of halves at 8 heads; at 12 as well, or 8 heads are the condition."""
+
+    def off(heads: int) -> float:
+        return _size(alibi_slopes(heads) - 0.5 ** torch.arange(1, heads + 1, dtype=torch.float64))
+
+    eight, twelve = off(8), off(12)
+    halves = 0.5 ** torch.arange(1, 13, dtype=torch.float64)
+    recipe = alibi_slopes(12)
+    formula = 2 ** (-8 / 12 * torch.arange(1, 13, dtype=torch.float64))
+    apart = _size(recipe.sort(descending=True).values - formula)
+    verdict = verdict_of(max(eight, twelve) < ROUNDING, eight < ROUNDING)
+    return Judgement(
+        verdict,
+        (
+            Number("8 heads: largest difference from 1/2, 1/4, …", eight),
+            Number("12 heads: largest difference from 1/2, 1/4, …", twelve),
+            Number("12 heads: farthest head's 1/slope, authors' code", 1 / recipe.min().item(), "positions"),
+            Number("12 heads: farthest head's 1/slope, 1/2, 1/4, …", 1 / halves.min().item(), "positions"),
+            Number("12 heads: authors' code beside 2^(-8h/12), sorted", apart),
+        ),
+        "8 heads: for other powers of two the ratio is 2^(-8/n), and for 12 the authors take the slopes of 8 and every "
+        "other one of 16"
+        if verdict == "holds with a condition"
+        else "",
+    )
+
+
+def causal_mask(evidence: Evidence) -> Judgement:
+    """Without mask the heads of -slope·(i - j) look at the last key there is; -slope·|i - j| may be the way out."""
+    heads, length = 8, 64
+    spec, positions = AlibiSpec(n_heads=heads), torch.arange(length)
+    signed = -spec.slope_tensor()[:, None] * (length // 2 - positions).double()  # of the query in the middle
+    symmetric = spec.replace(variant="symmetric").build()
+    nothing = torch.empty(0, dtype=torch.float64)
+    both = symmetric.bias(positions[length // 2, None], positions, nothing)[:, 0]
+    last, last_both = ((b.argmax(-1) == length - 1).sum().item() for b in (signed, both))
+    x = _drawn(1, heads, length, HEAD)
+    out, back = (
+        attention(t, t, t, symmetric, positions, positions, causal=False, need_weights=True)[0] for t in (x, x.flip(-2))
+    )
+    mirrored = _size(back.flip(-2) - out) / _size(out)
+    needed, way_out = last == heads, last_both == 0
+    return Judgement(
+        verdict_of(needed and not way_out, needed),
+        (
+            Number("-slope·(i - j), no mask: heads that look at the last key most", last, f"of {heads}"),
+            Number("-slope·|i - j|, no mask: heads that look at the last key most", last_both, f"of {heads}"),
+            Number("-slope·|i - j|, no mask: change when the text is reversed", mirrored, "of the output"),
+        ),
+        "the formula -slope·(i - j), which rewards keys to come; -slope·|i - j| works without a mask, but cannot tell "
+        "before from after"
+        if needed and way_out
+        else "",
+    )
+
+
+# ------------------------------------------------------------------ 25: cached keys
+
+
+def _keys(encoding: PositionalEncoding, x: Tensor, length: int, count: int) -> Tensor:
+    """The first `count` keys as they are cached in a sequence of `length` tokens x [L, d]."""
+    positions = torch.arange(length)
+    x = encoding.embed(x[None, :length], positions)[:, None]
+    _, k = encoding.rotate(x, x, positions, positions)
+    return k[0, 0, :count]
+
+
+def cache_change(spec: Spec, length: int) -> float:
+    """Largest change of a cached key's feature when one token follows `length`, relative to the largest feature."""
+    with torch.no_grad():
+        made, x = spec.build(), _drawn(length + 1, HEAD)
+        before, after = (_keys(made, x, n, length) for n in (length, length + 1))
+    return _size(after - before) / _size(before)
+
+
+def cached_keys(evidence: Evidence) -> Judgement:
+    """Keys stay as they were for every scheme and scaling, at and past the original length; else those that change."""
+    others: dict[str, Spec] = {
+        "none": NoneSpec(), "integer": IntegerSpec(d_model=HEAD), "sinusoidal": SinusoidalSpec(d_model=HEAD),
+        "learned": LearnedSpec(d_model=HEAD, max_position_embeddings=4 * TRAINED), "alibi": AlibiSpec(n_heads=1),
+    }  # fmt: skip
+    ropes: dict[str, Spec] = {f"rope, {name}" if name != "none" else "rope": s for name, s in SCALED.items()}
+    fixed = DYNAMIC.replace(dynamic_length="maximum")
+    all_specs = others | ropes | {"rope, dynamic at a fixed length": fixed}
+    at, past = ({n: cache_change(s, length) for n, s in all_specs.items()} for length in (TRAINED, 2 * TRAINED))
+    worst = {name: max(at[name], past[name]) for name in all_specs}
+    odd = [name for name, c in worst.items() if c > 0]
+    # index/(L-1) is a table for one length; where L is the length of the text, every token changes it
+    grown = abs(1 / TRAINED - 1 / (TRAINED - 1)) * (TRAINED - 1)
+    early, late = extension.frequencies_at(DYNAMIC, [TRAINED, 8 * TRAINED])
+    stale = extension.cache_error(DYNAMIC, early, late, torch.arange(TRAINED)).mean().item()
+    return Judgement(
+        verdict_of(not odd, worst["rope"] == 0),
+        (
+            Number("schemes and scalings whose cached keys stay", len(all_specs) - len(odd), f"of {len(all_specs)}"),
+            Number("rope: change of a cached key", worst["rope"]),
+            *(Number(f"{name}: change of a cached key", worst[name], "of the largest feature") for name in odd),
+            Number("dynamic: error of scores with keys kept to 8 times", stale, "of a score"),
+            Number("index/(L-1) with L the text's length: change of an index", grown, "of 1"),
+        ),
+        f"frequencies that do not follow the length: the keys of {listed(odd)} change, unless they are cached unrotated"
+        if odd and worst["rope"] == 0
+        else "",
+    )
+
+
+# ------------------------------------------------------------------ 26, 27: formula slips
+
+
+class SlippedSinusoidal(Sinusoidal):
+    """sin(p·base^(-2i/d)) beside cos(p·base^(-(2i+1)/d)): the cosine with its own exponent."""
+
+    def vectors(self, positions: Tensor) -> Tensor:
+        own = self.spec.base ** (-(torch.arange(1, self.spec.d_model, 2, dtype=torch.float64) / self.spec.d_model))
+        sines = phases(positions, geometric(self.spec.base, self.spec.d_model)).sin()
+        return torch.stack([sines, phases(positions, own).cos()], dim=-1).flatten(-2)
+
+
+SPREAD_OVER = 2**20  # positions; the slowest pair of 128 dimensions turns 19 times in them
+
+
+def _shift_residual(made: Sinusoidal, shift: int) -> float:
+    """What the best linear map from PE(p) to PE(p + shift) leaves, root mean square of a feature over random p."""
+    positions = torch.randint(SPREAD_OVER, (1024,), generator=torch.Generator().manual_seed(0))
+    here, there = made.vectors(positions), made.vectors(positions + shift)
+    return (here @ torch.linalg.lstsq(here, there).solution - there).square().mean().sqrt().item()
+
+
+def cosine_exponent(evidence: Evidence) -> Judgement:
+    """The same encoding in all that is claimed of it: constant norm, dot products by distance, linear shifts."""
+    right, slipped = SinusoidalSpec(d_model=WIDTH).build(), SlippedSinusoidal(SinusoidalSpec(d_model=WIDTH))
+    positions, nothing = torch.arange(512), torch.zeros(WIDTH, dtype=torch.float64)
+    lengths = slipped.vectors(torch.arange(4096)).norm(dim=-1) / math.sqrt(WIDTH / 2)
+    share, share_right = (
+        analysis.relative_residual(analysis.unprojected_scores(e, nothing, positions)[0]).share
+        for e in (slipped, right)
+    )
+    shifted, shifted_right = (_shift_residual(e, 64) for e in (slipped, right))
+    same = max((lengths - 1).abs().max().item(), share, shifted) < ROUNDING
+    return Judgement(
+        "holds" if same else "does not hold",
+        (
+            Number("frequency of a sine beside its cosine's", right.spec.base ** (1 / WIDTH)),
+            Number("shortest vector", lengths.min().item(), "of the right one"),
+            Number("longest vector", lengths.max().item(), "of the right one"),
+            Number("dot products: variance not explained by distance", share),
+            Number("the same of the right formula", share_right),
+            Number("best linear shift by 64: error of a feature", shifted),
+            Number("the same of the right formula", shifted_right),
+        ),
+    )
+
+
+DIFFERENT = 0.1  # nat
+
+
+def unscaled_scores(evidence: Evidence) -> Judgement:
+    """Softmax without 1/√d has the entropy of that with it, within DIFFERENT."""
+    keys, queries, count = _drawn(512, HEAD), _drawn(256, HEAD, seed=1), 512
+    raw = queries @ keys.T
+    with_scale, without = ((raw * s).softmax(-1) for s in (HEAD**-0.5, 1.0))
+    small = (queries * HEAD**-0.5 @ keys.T).softmax(-1)  # W_q drawn 1/√d smaller, as T5 does
+    entropy, entropy_raw, entropy_small = (
+        analysis.attention_entropy(w).mean().item() for w in (with_scale, without, small)
+    )
+    # how much of a change of the scores reaches the weights: Σ p(1 - p), the trace of the softmax's Jacobian
+    slope, slope_raw = ((w * (1 - w)).sum(-1).mean().item() for w in (with_scale, without))
+    return Judgement(
+        "does not hold" if abs(entropy - entropy_raw) > DIFFERENT else "holds",
+        (
+            Number("entropy with 1/√d", entropy, f"nat, at most {math.log(count):.2f}"),
+            Number("entropy without", entropy_raw, "nat"),
+            Number("largest weight with 1/√d", with_scale.amax(-1).mean().item()),
+            Number("largest weight without", without.amax(-1).mean().item()),
+            Number("gradient that passes the softmax without", slope_raw / slope, "of that with it"),
+            Number("entropy without, queries drawn √d smaller (T5)", entropy_small, "nat"),
+        ),
+    )
