@@ -517,8 +517,10 @@ def groups(runs: Sequence[Run]) -> list[list[Run]]:
     return list(made.values())
 
 
-def perform(runs: Sequence[Run], threads: int = 1) -> list[Result]:
-    """Make runs that share their training (one of `groups`), which is done once. For a process of its own."""
+def perform(
+    runs: Sequence[Run], threads: int = 1, keep: Callable[[Run, ToyModel], None] = lambda run, model: None
+) -> list[Result]:
+    """Make runs that share their training (one of `groups`), which is done once. `keep` gets each run's model."""
     torch.set_num_threads(threads)
     made, trained = [], None
     for run in dict.fromkeys([runs[0].base, *runs]):
@@ -529,6 +531,7 @@ def perform(runs: Sequence[Run], threads: int = 1) -> list[Result]:
         if run in runs:
             assert execution.result is not None
             made.append(execution.result)
+            keep(run, execution.model)
     return made
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -23,6 +23,17 @@ from posenc_core.train import new_model
 SHIPPED = Path(__file__).resolve().parents[1] / "assets" / "lab"
 RESULTS = "results.jsonl"  # of the shipped folder: a Result a line, as a sweep writes them
 MOST_KEPT = 500  # runs; the ones not read for longest go first
+ENDINGS = ("json", "safetensors", "state")
+UNFINISHED = "new-"  # how names of files begin that are being written
+STALE = 3600  # seconds after which their writer is taken for dead
+
+
+def read_result(text: str | bytes) -> Result | None:
+    """A result from its JSON, None for anything else."""
+    try:
+        return Result.from_mapping(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 class Store:
@@ -40,8 +51,7 @@ class Store:
         path = self._shipped / RESULTS if self._shipped else None
         if path is None or not path.exists():
             return {}
-        made = (Result.from_mapping(json.loads(line)) for line in path.read_text().splitlines())
-        return {r.key: r for r in made}
+        return {r.key: r for r in map(read_result, path.read_text().splitlines()) if r is not None}
 
     def get(self, key: str) -> Result | None:
         """The result of a run, None if it was not made."""
@@ -49,38 +59,45 @@ class Store:
             return self.shipped[key]
         path = self._path(key, "json")
         try:
-            made = Result.from_mapping(json.loads(path.read_text())) if path else None
-        except (OSError, ValueError, KeyError, TypeError):
+            made = read_result(path.read_bytes()) if path else None
+        except OSError:
             return None
-        if made is not None and path is not None:
-            with suppress(OSError):
-                os.utime(path)
+        if made is None or made.key != key or path is None:
+            return None
+        with suppress(OSError):
+            os.utime(path)
         return made
 
     def put(self, result: Result, model: ToyModel) -> None:
-        """Keep a result and its weights (float16)."""
+        """Keep a result and its weights."""
         if self.folder is None:
             return
-        weights = {name: t.half().contiguous() for name, t in model.state_dict().items()}
-        with self._replacing(result.key, "safetensors") as path:
-            save_file(weights, path)
+        self.put_weights(result.key, model)
         with self._replacing(result.key, "json") as path:
             path.write_text(json.dumps(result.to_mapping()))
         self.drop_state(result.key)
         self._prune()
 
+    def put_weights(self, key: str, model: ToyModel) -> None:
+        """Keep only a run's weights, float16; there is no limit on how many."""
+        if self.folder is None:
+            return
+        weights = {name: t.half().contiguous() for name, t in model.state_dict().items()}
+        with self._replacing(key, "safetensors") as path:
+            save_file(weights, path)
+
     def model(self, run: Run) -> ToyModel | None:
         """The trained model of a run as it was measured, None where its weights were not kept."""
-        paths = [self._path(run.key, "safetensors"), self._shipped and self._shipped / f"{run.key}.safetensors"]
+        paths = [self._shipped and self._shipped / f"{run.key}.safetensors", self._path(run.key, "safetensors")]
         for path in filter(None, paths):
             try:
                 weights = load_file(path)
-            except (OSError, SafetensorError):
+                model = new_model(run.config)
+                if run.setting.extension != "off":
+                    extend(model, run)
+                model.load_state_dict({name: t.float() for name, t in weights.items()})
+            except (OSError, SafetensorError, RuntimeError):  # RuntimeError: they are another model's
                 continue
-            model = new_model(run.config)
-            if run.setting.extension != "off":
-                extend(model, run)
-            model.load_state_dict({name: t.float() for name, t in weights.items()})
             return model.eval().requires_grad_(False)
         return None
 
@@ -95,7 +112,7 @@ class Store:
         path = self._path(key, "state")
         try:
             return torch.load(path, weights_only=True) if path else None
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
+        except Exception:  # a broken pickle raises anything
             return None
 
     def drop_state(self, key: str) -> None:
@@ -111,7 +128,7 @@ class Store:
     def _replacing(self, key: str, ending: str) -> Iterator[Path]:
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self.folder, prefix="new-")
+        handle, name = tempfile.mkstemp(dir=self.folder, prefix=UNFINISHED)
         os.close(handle)
         try:
             yield Path(name)
@@ -124,7 +141,11 @@ class Store:
         ages = dict[str, float]()
         for path in self.folder.iterdir():
             with suppress(OSError):  # another process may have taken it away
-                ages[path.stem] = max(ages.get(path.stem, 0.0), path.stat().st_mtime)
+                age = path.stat().st_mtime
+                if path.suffix[1:] in ENDINGS:
+                    ages[path.stem] = max(ages.get(path.stem, 0.0), age)
+                elif path.name.startswith(UNFINISHED) and age < time.time() - STALE:
+                    path.unlink()
         for key in sorted(ages, key=ages.__getitem__)[: max(0, len(ages) - MOST_KEPT)]:
-            for ending in ("json", "safetensors", "state"):
+            for ending in ENDINGS:
                 (self.folder / f"{key}.{ending}").unlink(missing_ok=True)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import platform
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +23,15 @@ from posenc_core.schemes.base import PositionalEncoding
 from posenc_core.spec import Spec
 
 VOCABULARY = 256
+_SEEDING = threading.Lock()
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """First weights from this seed. They come from torch's generator, of which a process has one: one at a time."""
+    with _SEEDING, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 @dataclass(frozen=True)

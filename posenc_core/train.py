@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from posenc_core.analysis import defined_length
-from posenc_core.model import Checkpoint, ModelSize, ToyModel, save_checkpoint
+from posenc_core.model import Checkpoint, ModelSize, ToyModel, save_checkpoint, seeded
 from posenc_core.schemes import SCHEMES, parse_fields
 from posenc_core.schemes.alibi import Alibi
 from posenc_core.schemes.rope import Rope
@@ -82,8 +82,8 @@ def slope_factor(step: int, steps: int, alpha: float) -> float:
 
 def new_model(config: TrainConfig) -> ToyModel:
     """An untrained model from the seed, with the options that change modules."""
-    torch.manual_seed(config.seed)
-    model = ToyModel(config.spec, config.size)
+    with seeded(config.seed):
+        model = ToyModel(config.spec, config.size)
     for alibi in alibis(model) if config.slope_training == "learned" else ():
         alibi.slopes = torch.nn.Parameter(alibi.slopes.float())
     set_table_format(model, config.table_format)

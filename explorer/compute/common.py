@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from posenc_core import SCHEMES, PositionalEncoding, Spec, SpecError, build
-from posenc_core.model import Checkpoint, ToyModel, load_checkpoint, read_record
+from posenc_core.model import Checkpoint, ToyModel, load_checkpoint, read_record, seeded
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.hybrid import HybridSpec
 from posenc_core.schemes.learned import Learned, LearnedSpec
@@ -107,8 +107,7 @@ def _encoding(spec: Spec, seq_len: int | None) -> PositionalEncoding:
             table = Learned(spec.replace(max_position_embeddings=max(rows, spec.offset + 1)))
             table.table.data = trained.table.data[: table.spec.max_position_embeddings].clone()
             return table.requires_grad_(False)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with seeded(0):
             return build(spec).requires_grad_(False)
     return build(spec)
 
