@@ -26,6 +26,9 @@ PAGES = {
     "extension": st.Page(f"{ROOT}/pages/extension.py", title="Extension", icon=":material/open_in_full:"),
     "porting": st.Page(f"{ROOT}/pages/porting.py", title="Porting", icon=":material/build:"),
     "timing": st.Page(f"{ROOT}/pages/timing.py", title="Timing", icon=":material/timer:"),
+    "lab": st.Page(f"{ROOT}/pages/lab.py", title="Extrapolation lab", icon=":material/science:"),
+    "claims": st.Page(f"{ROOT}/pages/claims.py", title="Claims", icon=":material/fact_check:"),
+    "choosing": st.Page(f"{ROOT}/pages/choosing.py", title="Choosing", icon=":material/alt_route:"),
 }
 st.session_state[show.PAGES] = PAGES
 page = st.navigation(list(PAGES.values()))

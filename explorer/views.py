@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
-from posenc_core.spec import Spec, param
+from posenc_core.choosing import Need
+from posenc_core.lab import DEFAULT_SCHEMES, MAX_SEED, Setting
+from posenc_core.spec import Problem, Spec, param
 
 SAMPLE = "The for statement runs over a list. The while stateme"  # short enough for readable token labels
 MAX_TEXT = 10_000
@@ -171,6 +174,51 @@ class PortingView(Spec):
     ] = param("layout", "fault of the port that is compared with", when=("part", ("compare",)))  # fmt: skip
 
 
+class ClaimsView(Spec):
+    """The Claims page."""
+
+    claim: int = param(0, "number of the claim that is shown large; 0: none", ge=0, le=99)
+    verdict: Literal["any", "holds", "holds with a condition", "does not hold", "not measured"] = param(
+        "any", "only claims with this verdict"
+    )
+    source_kind: Literal["any", "paper", "article", "textbook", "folklore"] = param(
+        "any", "only claims from this kind of source"
+    )
+    about: Literal["all", "chosen"] = param("all", "all claims, or those about the sidebar's schemes")
+    words: str = param("", "words that a claim has to hold", max_length=80)
+
+
+class ChoosingView(Need):
+    """The Choosing page."""
+
+
+class LabView(Setting):
+    """The Extrapolation lab page: the lab's setting, which schemes and seeds, and what is looked at."""
+
+    schemes: str = param(
+        DEFAULT_SCHEMES, "what is trained: schemes with parameters, such as rope(base=500000); + joins the layers of a "
+        "hybrid, such as alibi+rope", max_length=400,
+    )  # fmt: skip
+    seeds: tuple[int, ...] = param((0, 1, 2), "every scheme is trained once with each", ge=0, le=MAX_SEED, max_length=8)
+    metric: Literal["auto", "loss", "accuracy"] = param(
+        "auto", "what is drawn by position; auto: loss for text, accuracy for the other tasks"
+    )
+    map_scheme: int = param(
+        -1, "line of the big picture whose attention is shown, from 0; -1: the first with a rotation, else the first",
+        ge=-1, le=31,
+    )  # fmt: skip
+    map_times: Literal["2", "4", "8", "16"] = param("4", "training lengths of the long example in the attention maps")
+    layer: int = param(1, "layer of the large map, from 0", ge=0, le=1)
+    head: int = param(0, "head of the large map, from 0", ge=0, le=3)
+
+    def _cross_checks(self) -> Iterable[Problem]:
+        legal = self.param("seeds").legal
+        if bad := [n for n in self.seeds if not 0 <= n <= MAX_SEED]:
+            yield Problem("seeds", bad[0], legal)
+        if not self.seeds:
+            yield Problem("seeds", "", legal, "none is given")
+
+
 VIEWS: dict[str, type[Spec]] = {
     "": Spec,
     "encodings": EncodingsView,
@@ -180,4 +228,7 @@ VIEWS: dict[str, type[Spec]] = {
     "extension": ExtensionView,
     "porting": PortingView,
     "timing": TimingView,
+    "lab": LabView,
+    "claims": ClaimsView,
+    "choosing": ChoosingView,
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
+from posenc_core.attention import QUERIES
 from posenc_core.claims import Evidence
 from posenc_core.claims_lab import P_ROPE, PAST, SEEDS, Group, NotMeasured, Sample, family, group
 from posenc_core.lab import Metric, Run, label
@@ -25,7 +26,7 @@ from posenc_core.tasks import TEXTS
 
 MEASURED = (1, *PAST)  # training lengths
 LONGEST = 2**24
-HEADS, D_HEAD, ITEM = 8, 64, 4  # of the layer that memory is told for, as the Timing page times it, in float32
+HEADS, D_HEAD, ITEM = 8, 64, 4  # of the model that memory is told for, as the Timing page's layer, in float32
 SCHEMES = ("none", "sinusoidal", "learned", "rope", "alibi", "alibi+rope", P_ROPE)
 CLAIMED = {"learned": 5, "sinusoidal": 6, "rope": 12, "alibi": 15, "alibi+rope": 21, P_ROPE: 23}  # claims about length
 YARN = {"text": PAST}  # multiples of the training length that RoPE is extended to; other tasks: EXTENDED
@@ -45,20 +46,22 @@ class Need(Spec):
 
     task: Literal["text", "short_texts", "copy", "token_back", "brackets", "recall"] = param(
         "text",
-        "text: the next byte; short_texts: unrelated sentences; copy: what followed last time; token_back: exact "
-        "positions; brackets: nested structure, as in code; recall: content at any distance",
+        "text: the next byte; short_texts: unrelated sentences; copy: what followed in a repeating string; token_back: "
+        "exact positions; brackets: which one is closed, mostly one nearby; recall: content at any distance, in one "
+        "look-up",
     )  # fmt: skip
     trained_length: int = param(
-        8192, "positions that the model was trained at", ge=2, le=LONGEST, unit="positions",
+        8192, "bytes of text that the model was trained at, a position each", ge=2, le=LONGEST, unit="bytes",
         ticks=(128, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144),
     )  # fmt: skip
     target_length: int = param(
-        131_072, "positions that it has to reach", ge=2, le=LONGEST, unit="positions",
+        131_072, "characters of text that it has to reach, of 1 to 3 bytes each by their script", ge=2, le=LONGEST,
+        unit="characters",
         ticks=(1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 1_048_576, 2_097_152,
                4_194_304, 8_388_608, 16_777_216),
     )  # fmt: skip
     memory: int = param(
-        0, "MiB that tables or biases may take in a layer at the target length; 0: no limit", ge=0, le=2**20,
+        0, "MiB that tables or biases may take in a model at the target length; 0: no limit", ge=0, le=2**20,
         unit="MiB", ticks=(0, 1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536),
     )  # fmt: skip
     precise_positions: bool = param(False, "whether an exact number of positions back matters besides the task")
@@ -74,7 +77,7 @@ class Need(Spec):
 
     @property
     def target(self) -> int:
-        """Positions that the target takes in this script, where a Latin letter takes one."""
+        """Bytes that the target takes in this script, a position each."""
         return math.ceil(self.target_length * self.bytes_per_character)
 
     @property
@@ -84,8 +87,8 @@ class Need(Spec):
 
     @property
     def measured(self) -> int:
-        """The nearest measured number of training lengths, on a logarithmic scale."""
-        return min(MEASURED, key=lambda n: abs(math.log(n / self.ratio)))
+        """The smallest measured number of training lengths that reaches the target, or the largest there is."""
+        return next((n for n in MEASURED if n >= self.ratio), max(MEASURED))
 
 
 @dataclass(frozen=True)
@@ -109,9 +112,9 @@ class Reason:
 class Choice:
     """A scheme and how well it does, None where nothing is known or nothing is defined.
 
-    score: for each thing asked, how it does beside the best of all, multiplied: for text the probability of the right
-    byte (the exponential of the difference in loss), else the share of right answers. 1: best at all. fits: whether it
-    keeps the memory limit.
+    score: for each thing asked, how it does beside the best of all, multiplied: for text the probability that it gives
+    to the right byte, as a geometric mean (the exponential of the difference in loss a byte), else the share of right
+    answers. 1: best at all. fits: whether it keeps the memory limit.
     """
 
     scheme: str
@@ -185,17 +188,18 @@ def metric_of(task: str) -> Metric:
 
 
 def position_bytes(spec: Spec, length: int) -> int:
-    """Bytes of what a layer of 8 heads × 64 keeps of positions in float32.
+    """Bytes of what a model of 8 heads × 64 holds of positions in float32 while it reads `length` of them.
 
-    Cosines and sines of RoPE's pairs, a vector a position, ALiBi's bias made in full; a hybrid's layer that takes most.
+    Cosines and sines of RoPE's pairs, which its layers share; one added vector a position; ALiBi's bias, of which
+    QUERIES rows are made at a time, for one layer after the other. Of a hybrid's kinds of layers the sum.
     """
     if isinstance(spec, HybridSpec):
-        return max(position_bytes(s, length) for s in spec.layers)
+        return sum(position_bytes(s, length) for s in dict.fromkeys(spec.layers))
     if isinstance(spec, RopeSpec):
-        return length * D_HEAD * ITEM
+        return length * 2 * len(spec.replace(d_head=D_HEAD).inv_freq()) * ITEM
     if isinstance(spec, SinusoidalSpec | LearnedSpec):
         return length * HEADS * D_HEAD * ITEM
-    return HEADS * length**2 * ITEM if isinstance(spec, AlibiSpec) else 0
+    return HEADS * min(length, QUERIES) * length * ITEM if isinstance(spec, AlibiSpec) else 0
 
 
 def rank(need: Need, evidence: Evidence) -> list[Choice]:
@@ -272,15 +276,19 @@ class _Ranked:
         if reached > 1:
             text += f"; {say(self.trained[task].mean)} at the training length"
         conditions = list[str]()
-        if need.ratio > max(MEASURED):
-            conditions.append(f"what comes past {max(MEASURED)} training lengths, which was not measured: "
-                              f"{need.ratio:,.0f} are needed")  # fmt: skip
+        if need.ratio > reached:
+            conditions.append(
+                f"what comes past {reached} training lengths, which was not measured: {ratio_text(need)} are needed"
+            )
+        elif need.ratio < reached:
+            conditions.append(f"the length: {ratio_text(need)} training lengths are needed, {reached} measured")
         if 1 < source.times < reached:
             conditions.append(f"an extension for {source.times} training lengths, the longest that was measured")
         apart, spread = abs(sample.mean - best.mean), max(sample.spread, best.spread)
         if 0 < apart <= spread:
             conditions.append(
-                f"the seed: the best is {apart:.3f} away, among seeds it differs by {spread:.3f}, so they are equal"
+                f"the seed: the best is {apart:.3f} away, among seeds it differs by {spread:.3f}, so they cannot be "
+                f"told apart by {len(sample.values)} seeds"
             )
         claim = 14 if source.times > 1 else CLAIMED.get(source.scheme)
         if task == "token_back" and source.scheme == "alibi":
@@ -289,7 +297,7 @@ class _Ranked:
 
     def _memory(self, need: Need, room: int, fits: bool) -> Reason:
         limit = f", {'within' if fits else 'more than'} {need.memory:,} MiB" if need.memory else ""
-        text = f"Positions take {size_text(room)} in a layer at {need.target:,} positions{limit}."
+        text = f"Positions take {size_text(room)} in a model at {need.target:,} bytes{limit}."
         spec = self.candidate.spec
         bias = any(isinstance(s, AlibiSpec) for s in (spec.layers if isinstance(spec, HybridSpec) else (spec,)))
         condition = f"the kernel: one that takes the slopes needs {HEADS} numbers instead of a bias" if bias else ""
@@ -307,9 +315,19 @@ def relative(sample: Sample, best: Sample, metric: Metric) -> float:
 def _script(need: Need, query: Mapping[str, str]) -> Reason:
     text = (
         f"{need.target_length:,} characters are {need.target:,} bytes in {need.languages} scripts "
-        f"({need.bytes_per_character:.1f} a character), {need.ratio:,.3g} training lengths."
+        f"({need.bytes_per_character:.1f} a character), {ratio_text(need)} training lengths."
     )
     return Reason(text, "lab", query, None, "the tokenizer: one trained on the script needs fewer tokens")
+
+
+def ratio_text(need: Need) -> str:
+    """Training lengths that are needed, with as many digits as tell them from those that were measured."""
+    if need.ratio >= 100:
+        return f"{need.ratio:,.0f}"
+    if need.ratio < 0.01:
+        return "less than 0.01"
+    texts = [f"{need.ratio:.{digits}g}" for digits in (3, 6, 9, 12)]
+    return next((t for t in texts if float(t) not in MEASURED), texts[0])
 
 
 def size_text(count: int) -> str:

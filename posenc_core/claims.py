@@ -46,21 +46,31 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict, the measured numbers that it follows from, and the condition that it hangs on, empty for none."""
+    """The verdict, the measured numbers that it follows from, and why it is not simply "holds".
+
+    `condition`: what a claim that holds with a condition hangs on, or the reason why one does not hold; else empty.
+    """
 
     verdict: Verdict
     numbers: tuple[Number, ...]
     condition: str = ""
 
 
-def verdict_of(always: bool, sometimes: bool) -> Verdict:
-    """The verdict on a claim that is true in all that was measured, in some of it, or in nothing."""
-    return "holds" if always else "holds with a condition" if sometimes else "does not hold"
+def decide(always: bool, sometimes: bool, numbers: Iterable[Number], *, condition: str = "", reason: str) -> Judgement:
+    """The judgement on a claim that is true in all that was measured, in some of it, or in nothing.
+
+    `condition` stands in the second case, `reason` in the third.
+    """
+    if always:
+        return Judgement("holds", tuple(numbers))
+    if sometimes:
+        return Judgement("holds with a condition", tuple(numbers), condition)
+    return Judgement("does not hold", tuple(numbers), reason)
 
 
 def listed(words: Iterable[str]) -> str:
-    """a, b and c. ValueError for no words."""
-    *most, last = words
+    """a, b and c; none for no words."""
+    *most, last = tuple(words) or ("none",)
     return f"{', '.join(most)} and {last}" if most else last
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from posenc_core import analysis, extension
 from posenc_core.attention import attention, attention_scores
-from posenc_core.claims import Evidence, Judgement, Number, listed, verdict_of
+from posenc_core.claims import Evidence, Judgement, Number, decide, listed
 from posenc_core.frequencies import geometric
 from posenc_core.model import load_checkpoint
 from posenc_core.rotary import phases
@@ -75,17 +75,16 @@ def permutation(evidence: Evidence) -> Judgement:
     """Equivariant without mask up to rounding; under a causal mask too, or the mask is the condition."""
     unmasked, masked = (shuffle_change(NoneSpec().build(), causal) for causal in (False, True))
     rope = shuffle_change(RopeSpec(d_head=HEAD).build(), causal=False)
-    verdict = verdict_of(max(unmasked, masked) < ROUNDING, unmasked < ROUNDING)
-    return Judgement(
-        verdict,
+    return decide(
+        max(unmasked, masked) < ROUNDING,
+        unmasked < ROUNDING,
         (
             Number("change by shuffling, no mask", unmasked, "of the output"),
             Number("change by shuffling, causal mask", masked, "of the output"),
             Number("change by shuffling, RoPE, no mask", rope, "of the output"),
         ),
-        "no causal mask: under it a token sees only what came before, so its output changes with the order"
-        if verdict == "holds with a condition"
-        else "",
+        condition="no causal mask: under it a token sees only what came before, so its output changes with the order",
+        reason="the outputs change with the order even without a mask",
     )
 
 
@@ -117,14 +116,16 @@ def sinusoidal_vectors(evidence: Evidence) -> Judgement:
     error = max(analysis.shift_map_error(made, k, positions) for k in (1, 100, 4096))
     true = [near > DISTINCT, largest <= 1 + ROUNDING, error < ROUNDING]
     names = ["unique", "bounded", "linear under shifts"]
-    return Judgement(
-        verdict_of(all(true), any(true)),
+    return decide(
+        all(true),
+        any(true),
         (
             Number("smallest distance of two vectors", near, f"norms, among {UNIQUE_POSITIONS:,} positions"),
             Number("largest feature", largest),
             Number("largest error of a linear shift", error),
         ),
-        "" if all(true) else "only " + listed([n for n, t in zip(names, true, strict=True) if t] or ["nothing"]),
+        condition="only " + listed(n for n, t in zip(names, true, strict=True) if t),
+        reason="they are not unique, not bounded and not linear under shifts",
     )
 
 
@@ -136,19 +137,19 @@ def wavelength_ends(evidence: Evidence) -> Judgement:
     first = ends[paper][0].item()
     last, last_narrow, last_ending = (float(ends[s][1] / s.base) for s in (paper, narrow, ending))
     exact, exact_ending = abs(last - 1) < ROUNDING, abs(last_ending - 1) < ROUNDING
-    verdict = verdict_of(abs(first - 1) < ROUNDING and exact, abs(first - 1) < ROUNDING and exact_ending)
-    return Judgement(
-        verdict,
+    starts = abs(first - 1) < ROUNDING
+    return decide(
+        starts and exact,
+        starts and exact_ending,
         (
             Number("first wavelength", first, "times 2π"),
             Number("last wavelength, d_model 512", last, "times base·2π"),
             Number(f"last wavelength, d_model {WIDTH}", last_narrow, "times base·2π"),
             Number("last wavelength, exponent i/(d/2 - 1)", last_ending, "times base·2π"),
         ),
-        f"only nearly: the formula's last exponent is 1 - 2/d, so at 512 dimensions the last wavelength is {last:.1%} "
-        "of base·2π; it is exact with the exponent i/(d/2 - 1) of tensor2tensor (endpoint = true)"
-        if verdict == "holds with a condition"
-        else "",
+        condition="only nearly: the formula's last exponent is 1 - 2/d, so at 512 dimensions the last wavelength is "
+        f"{last:.1%} of base·2π; it is exact with the exponent i/(d/2 - 1) of tensor2tensor (endpoint = true)",
+        reason=f"the first is {first:.1%} of 2π, and the last {last_ending:.1%} of base·2π at best",
     )
 
 
@@ -167,14 +168,16 @@ def integer_indices(evidence: Evidence) -> Judgement:
     grown, kept = (e.vectors(last).norm().item() / typical for e in (raw, normalized))
     alike = torch.cosine_similarity(one + raw.vectors(last)[0], other + raw.vectors(last)[0], dim=0).item()
     before = torch.cosine_similarity(one, other, dim=0).item()
-    return Judgement(
-        "holds" if grown > BLOWN_UP else "does not hold",
+    return decide(
+        grown > BLOWN_UP,
+        False,
         (
             Number("index at position 511", grown, "times a token's norm"),
             Number("cosine of two tokens there", alike),
             Number("cosine of the same tokens without it", before),
             Number("index/(L-1) at position 511", kept, "times a token's norm"),
         ),
+        reason=f"at position 511 it has {grown:.3g} times a token's norm, not {BLOWN_UP:g}",
     )
 
 
@@ -192,27 +195,54 @@ def learned_table(evidence: Evidence) -> Judgement:
     inside = sum(_defined(made, p) for p in range(TRAINED))
     past = [_defined(made, p) for p in range(TRAINED, 8 * TRAINED)]
     offset = analysis.defined_length(LearnedSpec(max_position_embeddings=514, d_model=2, offset=2).build())
-    return Judgement(
-        verdict_of(inside == TRAINED and not any(past), inside == TRAINED and not all(past)),
+    return decide(
+        inside == TRAINED and not any(past),
+        inside == TRAINED and not all(past),
         (
             Number("rows of the table", TRAINED),
             Number("positions of the table that have a vector", inside),
             Number("positions past it, to 8 times, that have one", sum(past)),
             Number("positions of RoBERTa's 514 rows, offset 2", float(offset or 0)),
         ),
-        f"{sum(past)} positions past it have one" if any(past) and not all(past) else "",
+        condition=f"{sum(past)} positions past it have one",
+        reason=f"{inside} of its {TRAINED} positions have one, and {sum(past)} of {len(past)} past it",
     )
 
 
 # ------------------------------------------------------------------ 7: projections of added vectors
 
 KEPT = 0.5  # correlation with the undisturbed scores: a quarter of their variance
-DRAWS = 16
+DRAWS = 16  # of random projections
 CHECKPOINT = Path(__file__).resolve().parents[1] / "assets" / "models" / "sinusoidal.safetensors"
 
 
-def _correlation(a: Tensor, b: Tensor) -> float:
-    return torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1].item()
+def within_rows(scores: Tensor) -> Tensor:
+    """What causal softmax sees of scores [..., L, L]: entries with j ≤ i, each row less its mean, [..., L·(L + 1)/2].
+
+    Scores of later keys are masked, so training never moves them; what a row has in common changes no weight.
+    """
+    seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    mean = scores.masked_fill(~seen, 0.0).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)
+    return (scores - mean)[..., seen]
+
+
+def _correlation(scores: Tensor, plain: Tensor) -> Tensor:
+    """Of scores [N, L, L] with plain [L, L] within rows: [N]."""
+    return torch.cosine_similarity(within_rows(scores), within_rows(plain), dim=-1)
+
+
+@cache
+def _of_distance(length: int) -> Tensor:
+    """Orthonormal columns that span, within rows, all functions of the distance: [L·(L + 1)/2, L - 1]."""
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    each = (distance == torch.arange(1, length)[:, None, None]).double()  # distance 0 is what the others leave
+    return torch.linalg.qr(within_rows(each).T).Q
+
+
+def by_distance(scores: Tensor) -> Tensor:
+    """Share of the variance within rows of scores [N, L, L] that a function of i - j explains: [N]."""
+    seen = within_rows(scores)
+    return (seen @ _of_distance(scores.shape[-1])).square().sum(-1) / seen.square().sum(-1)
 
 
 @cache
@@ -226,29 +256,32 @@ def _trained_scores(path: Path) -> tuple[Tensor, Tensor]:
 
 
 def projections(evidence: Evidence) -> Judgement:
-    """Random and trained projections leave no correlation above KEPT with the scores of the vectors themselves."""
+    """Random projections and those of every trained head leave a correlation of at most KEPT with the plain scores.
+
+    Within rows and for keys up to the query, as a causal model sees them. Random ones: the median of their sizes.
+    """
     made, positions = SinusoidalSpec(d_model=WIDTH).build(), torch.arange(TRAINED)
     nothing = torch.zeros(WIDTH, dtype=torch.float64)
     plain = analysis.unprojected_scores(made, nothing, positions)[0]
     weights = _drawn(DRAWS, 2, 1, HEAD, WIDTH) / WIDTH**0.5
-    drawn = [analysis.position_scores(made, nothing, w_q, w_k, positions)[0] for w_q, w_k in weights]
-    random = torch.tensor([_correlation(s, plain) for s in drawn])
-    shares = torch.tensor([analysis.relative_residual(s).share for s in drawn])
+    drawn = torch.cat([analysis.position_scores(made, nothing, w_q, w_k, positions) for w_q, w_k in weights])
     trained, plain_trained = _trained_scores(CHECKPOINT)
-    heads = torch.tensor([_correlation(s, plain_trained) for s in trained])
-    by_distance = 1 - torch.tensor([analysis.relative_residual(s).share for s in trained])
-    gone = random.abs().median().item() <= KEPT
-    gone_trained = heads.abs().max().item() <= KEPT
-    return Judgement(
-        verdict_of(gone and gone_trained, gone or gone_trained),
+    random, heads = _correlation(drawn, plain).abs().median().item(), _correlation(trained, plain_trained)
+    gone, kept = random <= KEPT, int((heads > KEPT).sum())
+    back = f"training brings it back in {kept} of {len(heads)} heads"
+    return decide(
+        gone and not kept,
+        gone or not kept,
         (
-            Number("random projections: correlation with the plain decay", random.abs().median().item()),
-            Number("random projections: variance that distance explains", 1 - shares.median().item()),
-            Number("trained heads: largest correlation with the plain decay", heads.abs().max().item()),
-            Number("trained heads: variance that distance explains", by_distance.median().item()),
-            Number("no projections: variance that distance explains", 1 - analysis.relative_residual(plain).share),
+            Number("random projections: correlation with the plain decay", random),
+            Number("random projections: variance that distance explains", by_distance(drawn).median().item()),
+            Number("trained heads: smallest correlation with the plain decay", heads.min().item()),
+            Number("trained heads: largest correlation with the plain decay", heads.max().item()),
+            Number("trained heads: variance that distance explains", by_distance(trained).median().item()),
+            Number("no projections: variance that distance explains", by_distance(plain[None]).item()),
         ),
-        "" if gone == gone_trained else "random projections only" if gone else "trained projections only",
+        condition=f"random projections; {back}" if gone else "trained projections; random ones keep it",
+        reason=f"random projections keep it, and {back}",
     )
 
 
@@ -272,17 +305,17 @@ def relative_only(evidence: Evidence) -> Judgement:
         change[name] = max(_size(_scores(spec, q, k, s) - here) for s in SHIFTS) / _size(here)
     odd = [name for name in SCALED if max(share[name], change[name]) >= ROUNDING]
     plain = "none" not in odd
-    return Judgement(
-        verdict_of(not odd, plain),
+    return decide(
+        not odd,
+        plain,
         (
             Number("variance not explained by m - n", share["none"], "of the scores'"),
             Number(f"positions moved by up to {SHIFTS[-1]:,}: change of a score", change["none"], "of the largest"),
             Number("scalings for which it is true as well", len(SCALED) - len(odd), f"of {len(SCALED)}"),
             *(Number(f"{name}, moved: change of a score", change[name], "of the largest") for name in odd),
         ),
-        f"frequencies that do not follow the length of the sequence: those of {listed(odd)} do"
-        if plain and odd
-        else "",
+        condition=f"frequencies that do not follow the length of the sequence: those of {listed(odd)} do",
+        reason="scores of RoPE without any scaling change as well",
     )
 
 
@@ -295,14 +328,16 @@ def norms(evidence: Evidence) -> Judgement:
         change[name] = _size(turned.norm(dim=-1) / x.norm(dim=-1) - 1)
     odd = [name for name, c in change.items() if c >= ROUNDING]
     plain = change["none"] < ROUNDING
-    return Judgement(
-        verdict_of(not odd, plain),
+    return decide(
+        not odd,
+        plain,
         (
             Number("largest relative change of a norm", change["none"]),
             *(Number(f"change under {name}, factor {FACTOR:g}", change[name]) for name in odd if name != "none"),
             Number("scalings that keep norms", len(SCALED) - len(odd), f"of {len(SCALED)}"),
         ),
-        f"the rotation does; {listed(odd)} also multiply cos and sin by an attention factor" if plain and odd else "",
+        condition=f"the rotation does; {listed(odd)} also multiply cos and sin by an attention factor",
+        reason="norms under RoPE without any scaling change as well",
     )
 
 
@@ -311,31 +346,41 @@ NEAR, FAR = (0, 16), (256, 512)
 
 
 def decay(evidence: Evidence) -> Judgement:
-    """Scores of equal vectors fall below half; those of independent ones as well, or equality is the condition."""
+    """Scores far away are at most FALLEN of those nearby: of equal vectors, of independent ones, with a larger base.
+
+    If only those of equal vectors are, equality, and the base if it decides, are conditions.
+    """
     distances = torch.arange(FAR[1], dtype=torch.float64)
     near, far = slice(*NEAR), slice(*FAR)
     made = RopeSpec(d_head=HEAD).build()
     equal = analysis.equal_scores(made, HEAD, distances)[0]
-    large = analysis.equal_scores(RopeSpec(d_head=HEAD, base=500_000).build(), HEAD, distances)[0]
+    wide = RopeSpec(d_head=HEAD, base=500_000).build()
+    large = analysis.equal_scores(wide, HEAD, distances)[0]
     ends = torch.cat([distances[near], distances[far.start :: 16]])
     sizes = analysis.random_scores(made, HEAD, ends, 256).square()
     random = math.sqrt(sizes[:, NEAR[1] :].mean() / sizes[:, : NEAR[1]].mean())
     fallen = (equal[far].mean() / equal[near].mean()).item()
+    fallen_wide = (large[far].mean() / large[near].mean()).item()
     rising = (equal.diff() > 0).double().mean().item()
-    verdict = verdict_of(max(fallen, random) <= FALLEN, fallen <= FALLEN)
-    return Judgement(
-        verdict,
+    conditions = ["on average over distances"]
+    if random > FALLEN:
+        conditions.append(f"equal (or similar) queries and keys: scores of independent ones keep {random:.0%} of their "
+                          "size")  # fmt: skip
+    if fallen_wide > FALLEN:
+        conditions.append(
+            f"base {made.spec.base:,.0f}: with {wide.spec.base:,.0f} even those of equal ones keep {fallen_wide:.0%}"
+        )
+    return decide(
+        max(fallen, random, fallen_wide) <= FALLEN,
+        fallen <= FALLEN,
         (
             Number("equal vectors: mean score at 256 to 511", fallen, "of that at 0 to 15"),
             Number("random vectors: size of scores at 256 to 511", random, "of that at 0 to 15"),
-            Number(
-                "equal vectors, base 500,000", (large[far].mean() / large[near].mean()).item(), "of that at 0 to 15"
-            ),
+            Number(f"equal vectors, base {wide.spec.base:,.0f}", fallen_wide, "of that at 0 to 15"),
             Number("equal vectors: steps at which the score rises", rising, "of all"),
         ),
-        "equal (or similar) queries and keys, and on average: scores of independent ones keep their size"
-        if verdict == "holds with a condition"
-        else "",
+        condition="; ".join(conditions),
+        reason=f"even scores of equal vectors keep {fallen:.0%} of what they are nearby",
     )
 
 
@@ -343,30 +388,31 @@ def decay(evidence: Evidence) -> Judgement:
 
 
 def slopes(evidence: Evidence) -> Judgement:
-    """The authors' slopes are halves of halves at 8 heads; at 12 as well, or 8 heads are the condition."""
+    """The authors' slopes, largest first, are halves of halves at 8 heads; at 12 too, or 8 heads are the condition."""
 
     def off(heads: int) -> float:
-        return _size(alibi_slopes(heads) - 0.5 ** torch.arange(1, heads + 1, dtype=torch.float64))
+        return _size(
+            alibi_slopes(heads).sort(descending=True).values - 0.5 ** torch.arange(1, heads + 1, dtype=torch.float64)
+        )
 
     eight, twelve = off(8), off(12)
     halves = 0.5 ** torch.arange(1, 13, dtype=torch.float64)
     recipe = alibi_slopes(12)
     formula = 2 ** (-8 / 12 * torch.arange(1, 13, dtype=torch.float64))
     apart = _size(recipe.sort(descending=True).values - formula)
-    verdict = verdict_of(max(eight, twelve) < ROUNDING, eight < ROUNDING)
-    return Judgement(
-        verdict,
+    return decide(
+        max(eight, twelve) < ROUNDING,
+        eight < ROUNDING,
         (
-            Number("8 heads: largest difference from 1/2, 1/4, …", eight),
-            Number("12 heads: largest difference from 1/2, 1/4, …", twelve),
+            Number("8 heads, sorted: largest difference from 1/2, 1/4, …", eight),
+            Number("12 heads, sorted: largest difference from 1/2, 1/4, …", twelve),
             Number("12 heads: farthest head's 1/slope, authors' code", 1 / recipe.min().item(), "positions"),
             Number("12 heads: farthest head's 1/slope, 1/2, 1/4, …", 1 / halves.min().item(), "positions"),
             Number("12 heads: authors' code beside 2^(-8h/12), sorted", apart),
         ),
-        "8 heads: for other powers of two the ratio is 2^(-8/n), and for 12 the authors take the slopes of 8 and every "
-        "other one of 16"
-        if verdict == "holds with a condition"
-        else "",
+        condition="8 heads: for other powers of two the ratio is 2^(-8/n), and for 12 the authors take the slopes of "
+        "8 and every other one of 16",
+        reason="the authors' slopes are others for 8 heads too",
     )
 
 
@@ -385,17 +431,17 @@ def causal_mask(evidence: Evidence) -> Judgement:
     )
     mirrored = _size(back.flip(-2) - out) / _size(out)
     needed, way_out = last == heads, last_both == 0
-    return Judgement(
-        verdict_of(needed and not way_out, needed),
+    return decide(
+        needed and not way_out,
+        needed,
         (
             Number("-slope·(i - j), no mask: heads that look at the last key most", last, f"of {heads}"),
             Number("-slope·|i - j|, no mask: heads that look at the last key most", last_both, f"of {heads}"),
             Number("-slope·|i - j|, no mask: change when the text is reversed", mirrored, "of the output"),
         ),
-        "the formula -slope·(i - j), which rewards keys to come; -slope·|i - j| works without a mask, but cannot tell "
-        "before from after"
-        if needed and way_out
-        else "",
+        condition="the formula -slope·(i - j), which rewards keys to come; -slope·|i - j| works without a mask, but "
+        "cannot tell before from after",
+        reason=f"under -slope·(i - j) only {last} of {heads} heads look at the last key most",
     )
 
 
@@ -434,8 +480,9 @@ def cached_keys(evidence: Evidence) -> Judgement:
     grown = abs(1 / TRAINED - 1 / (TRAINED - 1)) * (TRAINED - 1)
     early, late = extension.frequencies_at(DYNAMIC, [TRAINED, 8 * TRAINED])
     stale = extension.cache_error(DYNAMIC, early, late, torch.arange(TRAINED)).mean().item()
-    return Judgement(
-        verdict_of(not odd, worst["rope"] == 0),
+    return decide(
+        not odd,
+        worst["rope"] == 0,
         (
             Number("schemes and scalings whose cached keys stay", len(all_specs) - len(odd), f"of {len(all_specs)}"),
             Number("rope: change of a cached key", worst["rope"]),
@@ -443,9 +490,9 @@ def cached_keys(evidence: Evidence) -> Judgement:
             Number("dynamic: error of scores with keys kept to 8 times", stale, "of a score"),
             Number("index/(L-1) with L the text's length: change of an index", grown, "of 1"),
         ),
-        f"frequencies that do not follow the length: the keys of {listed(odd)} change, unless they are cached unrotated"
-        if odd and worst["rope"] == 0
-        else "",
+        condition=f"frequencies that do not follow the length: the keys of {listed(odd)} change, unless they are "
+        "cached unrotated",
+        reason="keys of RoPE without any scaling change as well",
     )
 
 
@@ -464,15 +511,19 @@ class SlippedSinusoidal(Sinusoidal):
 SPREAD_OVER = 2**20  # positions; the slowest pair of 128 dimensions turns 19 times in them
 
 
-def _shift_residual(made: Sinusoidal, shift: int) -> float:
-    """What the best linear map from PE(p) to PE(p + shift) leaves, root mean square of a feature over random p."""
+def _shift_residual(made: Sinusoidal, shift: int) -> tuple[float, float]:
+    """What the best linear map from PE(p) to PE(p + shift) leaves, and PE(p + shift): root mean squares of a feature.
+
+    Over 1,024 random positions p below SPREAD_OVER.
+    """
     positions = torch.randint(SPREAD_OVER, (1024,), generator=torch.Generator().manual_seed(0))
     here, there = made.vectors(positions), made.vectors(positions + shift)
-    return (here @ torch.linalg.lstsq(here, there).solution - there).square().mean().sqrt().item()
+    left = here @ torch.linalg.lstsq(here, there).solution - there
+    return left.square().mean().sqrt().item(), there.square().mean().sqrt().item()
 
 
 def cosine_exponent(evidence: Evidence) -> Judgement:
-    """The same encoding in all that is claimed of it: constant norm, dot products by distance, linear shifts."""
+    """The same in all that is claimed of the encoding: constant norms, dot products by distance, linear shifts."""
     right, slipped = SinusoidalSpec(d_model=WIDTH).build(), SlippedSinusoidal(SinusoidalSpec(d_model=WIDTH))
     positions, nothing = torch.arange(512), torch.zeros(WIDTH, dtype=torch.float64)
     lengths = slipped.vectors(torch.arange(4096)).norm(dim=-1) / math.sqrt(WIDTH / 2)
@@ -480,19 +531,26 @@ def cosine_exponent(evidence: Evidence) -> Judgement:
         analysis.relative_residual(analysis.unprojected_scores(e, nothing, positions)[0]).share
         for e in (slipped, right)
     )
-    shifted, shifted_right = (_shift_residual(e, 64) for e in (slipped, right))
-    same = max((lengths - 1).abs().max().item(), share, shifted) < ROUNDING
-    return Judgement(
-        "holds" if same else "does not hold",
+    (shifted, size), (shifted_right, _) = (_shift_residual(e, 64) for e in (slipped, right))
+    wrong = {
+        "the vectors' norms differ": (lengths - 1).abs().max().item(),
+        "dot products hang on more than the distance": share,
+        "shifts are not linear": shifted,
+    }
+    scale = f"of {size:.2f}, root mean squares over positions below {SPREAD_OVER:,}"
+    return decide(
+        max(wrong.values()) < ROUNDING,
+        False,
         (
             Number("frequency of a sine beside its cosine's", right.spec.base ** (1 / WIDTH)),
             Number("shortest vector", lengths.min().item(), "of the right one"),
             Number("longest vector", lengths.max().item(), "of the right one"),
-            Number("dot products: variance not explained by distance", share),
+            Number("dot products of positions 0 to 511: variance not explained by distance", share),
             Number("the same of the right formula", share_right),
-            Number("best linear shift by 64: error of a feature", shifted),
-            Number("the same of the right formula", shifted_right),
+            Number("best linear shift by 64: error of a feature", shifted, scale),
+            Number("the same of the right formula", shifted_right, scale),
         ),
+        reason=listed(what for what, error in wrong.items() if error >= ROUNDING),
     )
 
 
@@ -500,7 +558,7 @@ DIFFERENT = 0.1  # nat
 
 
 def unscaled_scores(evidence: Evidence) -> Judgement:
-    """Softmax without 1/√d has the entropy of that with it, within DIFFERENT."""
+    """Softmax without 1/√d has the entropy of that with it, within DIFFERENT; or only if queries are drawn smaller."""
     keys, queries, count = _drawn(512, HEAD), _drawn(256, HEAD, seed=1), 512
     raw = queries @ keys.T
     with_scale, without = ((raw * s).softmax(-1) for s in (HEAD**-0.5, 1.0))
@@ -508,16 +566,19 @@ def unscaled_scores(evidence: Evidence) -> Judgement:
     entropy, entropy_raw, entropy_small = (
         analysis.attention_entropy(w).mean().item() for w in (with_scale, without, small)
     )
-    # how much of a change of the scores reaches the weights: Σ p(1 - p), the trace of the softmax's Jacobian
-    slope, slope_raw = ((w * (1 - w)).sum(-1).mean().item() for w in (with_scale, without))
-    return Judgement(
-        "does not hold" if abs(entropy - entropy_raw) > DIFFERENT else "holds",
+    same, same_small = (abs(entropy - e) <= DIFFERENT for e in (entropy_raw, entropy_small))
+    return decide(
+        same,
+        same_small,
         (
             Number("entropy with 1/√d", entropy, f"nat, at most {math.log(count):.2f}"),
             Number("entropy without", entropy_raw, "nat"),
             Number("largest weight with 1/√d", with_scale.amax(-1).mean().item()),
             Number("largest weight without", without.amax(-1).mean().item()),
-            Number("gradient that passes the softmax without", slope_raw / slope, "of that with it"),
             Number("entropy without, queries drawn √d smaller (T5)", entropy_small, "nat"),
         ),
+        condition="queries drawn √d smaller, as in T5; else the weights are far sharper: an entropy of "
+        f"{entropy_raw:.2f} nat, with the division {entropy:.2f}",
+        reason=f"the entropy is {entropy_raw:.2f} nat instead of {entropy:.2f}, and {entropy_small:.2f} with queries "
+        "drawn √d smaller",
     )

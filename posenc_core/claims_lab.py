@@ -13,10 +13,11 @@ from functools import cache
 from typing import Any
 
 from posenc_core.benchmark import Record
-from posenc_core.claims import Evidence, Judgement, Number, listed, verdict_of
+from posenc_core.claims import Evidence, Judgement, Number, decide, listed
 from posenc_core.lab import Metric, Result, Run, Setting, parse_schemes, scheme_text
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.learned import LearnedSpec
+from posenc_core.schemes.rope import RopeSpec
 from posenc_core.spec import Spec
 from posenc_core.tasks import TEXTS
 from posenc_core.train import slope_factor
@@ -84,9 +85,9 @@ class Group:
             raise NotMeasured
         return Sample(found)
 
-    def past(self, metric: Metric = "loss") -> Sample:
-        """Each seed's mean over 2, 4, 8 and 16 training lengths."""
-        found = [self.at(times, metric).values for times in PAST]
+    def past(self, metric: Metric = "loss", lengths: Iterable[int] = PAST) -> Sample:
+        """Each seed's mean over these multiples of the training length."""
+        found = [self.at(times, metric).values for times in lengths]
         return Sample(tuple(sum(one) / len(one) for one in zip(*found, strict=True)))
 
     def rise(self, times: int) -> Sample:
@@ -149,19 +150,29 @@ def _flat(found: Group) -> list[int]:
     return flat
 
 
+def _up_to(flat: list[int]) -> str:
+    return f"up to {flat[-1]} training lengths" if flat and flat != list(PAST) else ""
+
+
+def _rises(found: Group) -> str:
+    return f"at twice the training length the loss is {found.rise(2).mean:.2f} nat higher already"
+
+
 @lab(sinusoidal=_of("sinusoidal"))
 def sinusoidal_extrapolates(found: dict[str, Group]) -> Judgement:
     """No seed's loss rises by more than FLAT up to 16 training lengths, or up to fewer of them."""
     made = found["sinusoidal"]
     flat = _flat(made)
-    return Judgement(
-        verdict_of(flat == list(PAST), bool(flat)),
+    return decide(
+        flat == list(PAST),
+        bool(flat),
         (
             *_losses(made, "sinusoidal"),
             made.rise(2).number("rise at 2 training lengths", "nat"),
             made.rise(16).number("rise at 16", "nat", "none"),
         ),
-        f"up to {flat[-1]} training lengths" if flat and flat != list(PAST) else "",
+        condition=_up_to(flat),
+        reason=_rises(made),
     )
 
 
@@ -171,38 +182,48 @@ def rope_degrades(found: dict[str, Group]) -> Judgement:
     made = found["rope"]
     rises = made.rise(2).values
     worse = sum(r > FLAT for r in rises)
-    return Judgement(
-        verdict_of(worse == len(rises), worse > 0),
+    return decide(
+        worse == len(rises),
+        worse > 0,
         (made.rise(2).number("rise at 2 training lengths", "nat"), *_losses(made, "rope")),
-        f"it depends on the seed: {worse} of {len(rises)} do" if 0 < worse < len(rises) else "",
+        condition=f"it depends on the seed: {worse} of {len(rises)} do",
+        reason=f"no seed's loss rises by more than {FLAT:g} nat there; on average by {made.rise(2).mean:.2f}",
     )
 
 
-@lab(alibi=_of("alibi"), rope=_of("rope"), recall=_of("alibi", task="recall"))
+@lab(alibi=_of("alibi"), rope=_of("rope"), **{f"{s} recall": _of(s, task="recall") for s in ("alibi", "rope", "none")})
 def alibi_extrapolates(found: dict[str, Group]) -> Judgement:
     """Flat as above on text; what it then does not find at a distance is a condition."""
-    made, recall = found["alibi"], found["recall"]
-    flat = _flat(made)
-    near, far = recall.at(1, "accuracy"), recall.at(16, "accuracy")
+    made, flat = found["alibi"], _flat(found["alibi"])
+    near, far = (found["alibi recall"].at(t, "accuracy") for t in (1, 16))
     lost = near.mean - far.mean > max(LOST, near.spread, far.spread)
-    conditions = [f"up to {flat[-1]} training lengths"] if flat and flat != list(PAST) else []
+    others = {s: found[f"{s} recall"].at(16, "accuracy").mean for s in ("rope", "none")}
+    conditions = [c for c in [_up_to(flat)] if c]
     if lost:
         conditions.append(
             "the loss on text stays, not what is found far away: recall by content falls from "
-            f"{near.mean:.0%} to {far.mean:.0%}"
+            f"{near.mean:.0%} to {far.mean:.0%}, RoPE's to {others['rope']:.0%}, without positions to "
+            f"{others['none']:.0%}"
         )
-    return Judgement(
-        verdict_of(flat == list(PAST) and not lost, bool(flat)),
+    return decide(
+        flat == list(PAST) and not lost,
+        bool(flat),
         (
             made.rise(8).number("rise at 8 training lengths", "nat", f"within {FLAT}"),
             made.rise(16).number("rise at 16", "nat", f"within {FLAT}"),
             *_losses(made, "alibi", (1, 16)),
             *_losses(found["rope"], "rope", (1, 16)),
-            near.number("alibi: recall at 1 training length", "of the answers"),
-            far.number("alibi: recall at 16", "of the answers"),
+            *(
+                found[f"{s} recall"].at(t, "accuracy").number(
+                    f"{s}: recall at {t} training length{'s' if t > 1 else ''}", "of the answers"
+                )
+                for s in ("alibi", "rope", "none")
+                for t in (1, 16)
+            ),
         ),
-        "; ".join(conditions) if flat else "",
-    )
+        condition="; ".join(conditions),
+        reason=_rises(made),
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------ 13, 14: extension
@@ -217,22 +238,16 @@ TUNED = 50  # steps of fine-tuning, a twelfth of the training
     **{f"unscaled {n} tuned": _of("rope", extension="none", times=n, finetune_steps=TUNED) for n in (2, 4)},
 )
 def interpolation_repairs(found: dict[str, Group]) -> Judgement:
-    """At 2 and 4 times, PI brings every seed to within FLAT of the loss before, at once.
+    """At 2 and 4 times, PI and TUNED steps lead back to within FLAT of the loss before, and lower than without PI.
 
-    Conditions: at one of them, after fine-tuning, or not that far but lower than without it (plain beside plain,
-    fine-tuned beside fine-tuned). If fine-tuning alone does as well, it is not PI that repairs.
+    Within as far as seeds tell: farther by no more than they differ. Lower than after as much fine-tuning without PI by
+    more than they differ: else it is not PI that repairs. Not as far as before, but lower, is a condition.
     """
     before = found["rope"].at(1)
-
-    def repaired(name: str, times: int) -> bool:
-        return max((found[name].at(times) - before).values) <= FLAT
-
-    at_once = [n for n in (2, 4) if repaired(f"pi {n}", n)]
-    tuned = [n for n in (2, 4) if repaired(f"pi {n} tuned", n)]
-    without = [n for n in (2, 4) if repaired(f"unscaled {n} tuned", n)]
-    pairs = {n: [(f"pi {n}", "rope"), (f"pi {n} tuned", f"unscaled {n} tuned")] for n in (2, 4)}
-    lower = [n for n, both in pairs.items() if any(found[a].at(n).below(found[b].at(n)) for a, b in both)]
-    verdict = verdict_of(at_once == [2, 4], bool(at_once or tuned or lower))
+    left, left_without = ({n: found[f"{name} {n} tuned"].at(n) - before for n in (2, 4)} for name in ("pi", "unscaled"))
+    near = [n for n, d in left.items() if d.mean - FLAT <= d.spread]
+    lower = [n for n in left if found[f"pi {n} tuned"].at(n).below(found[f"unscaled {n} tuned"].at(n))]
+    repaired = [n for n in near if n in lower]
     numbers = [before.number("rope: loss at the training length", "nat")]
     for n in (2, 4):
         numbers += [
@@ -241,14 +256,20 @@ def interpolation_repairs(found: dict[str, Group]) -> Judgement:
             found[f"pi {n} tuned"].at(n).number(f"PI ×{n}, {TUNED} steps", "nat"),
             found[f"unscaled {n} tuned"].at(n).number(f"no scaling ×{n}, {TUNED} steps", "nat"),
         ]
-    conditions = [f"without training only at {_times(at_once)}"] if at_once and verdict != "holds" else []
-    if tuned and verdict != "holds":
-        conditions.append(f"after {TUNED} steps of fine-tuning, at {_times(tuned)}")
-        if without:
-            conditions.append(f"at {_times(without)} the fine-tuning repairs it without any scaling as well")
-    if lower and not at_once and not tuned:
-        conditions.append(f"not to the loss before, but at {_times(lower)} lower than without it")
-    return Judgement(verdict, tuple(numbers), "; ".join(conditions))
+    conditions = [f"at {_times(repaired)}"] if repaired else []
+    if farther := [n for n in lower if n not in near]:
+        conditions.append(f"not to the loss before, but lower than without it at {_times(farther)}")
+    if others := [n for n in (2, 4) if n not in lower]:
+        conditions.append(f"at {_times(others)}, fine-tuning without it does as well")
+    told = (" and ".join(f"{d[n].mean:+.2f} nat at {n} times" for n in (2, 4)) for d in (left, left_without))
+    return decide(
+        repaired == [2, 4],
+        bool(lower),
+        numbers,
+        condition="; ".join(conditions),
+        reason=f"{TUNED} steps of fine-tuning lead as near to the loss before without it, or nearer, so it is not PI "
+        "that repairs: with PI {}, without {}".format(*told),
+    )
 
 
 def _times(numbers: Iterable[int]) -> str:
@@ -262,49 +283,69 @@ def ntk_repairs(found: dict[str, Group]) -> Judgement:
     left = made - before
     better = made.below(plain)
     share = (plain.mean - made.mean) / (plain.mean - before.mean) if plain.mean > before.mean else 0.0
-    verdict = verdict_of(max(left.values) <= FLAT, better)
-    return Judgement(
-        verdict,
+    stretched = {n: _stretch(family("rope", extension=n, times=2)[0]) for n in ("ntk", "dynamic")}
+    return decide(
+        max(left.values) <= FLAT,
+        better,
         (
             before.number("rope: loss at the training length", "nat"),
             plain.number("rope at 2 times", "nat"),
             *(found[n].at(2).number(f"{n} ×2 at 2 times", "nat") for n in ("ntk", "dynamic", "yarn")),
             found["ntk"].at(1).number("ntk ×2 at the training length", "nat"),
             Number("share of RoPE's rise that NTK takes away", share, "", 0.0, "all of it"),
+            *(Number(f"{n} ×2 there: longest wavelength", x, "times RoPE's") for n, x in stretched.items()),
         ),
-        f"it takes away {share:.0%} of the rise; {left.mean:.2f} nat of it stay"
-        if verdict == "holds with a condition"
-        else "",
+        condition=f"it takes away {share:.0%} of the rise; {left.mean:.2f} nat of it stay",
+        reason=f"there its loss is {made.mean:.2f} nat, and without it {plain.mean:.2f}: not lower by more than seeds "
+        "differ",
     )
+
+
+def _stretch(run: Run) -> float:
+    """How much longer an extended RoPE's longest wavelength is at the length that it is extended to."""
+    plain, extended = run.sized, run.extended
+    assert isinstance(plain, RopeSpec)
+    assert isinstance(extended, RopeSpec)
+    return (plain.inv_freq()[-1] / extended.inv_freq(run.setting.times * run.setting.train_length)[-1]).item()
 
 
 # ------------------------------------------------------------------ 17: ALiBi at short lengths
 
-ABOUT = (0.01, 0.05)  # what may still be called 2 to 3%
+ABOUT = (0.01, 0.05)  # what may still be called 2 to 3%: of the loss, or of all answers
 NEAR_TASKS = ("text", "short_texts", "token_back")
 
 
 @lab(**{f"{s} {t}": _of(s, task=t) for s in ("alibi", "rope") for t in NEAR_TASKS})
 def alibi_is_worse(found: dict[str, Group]) -> Judgement:
-    """Worse than RoPE at the training length in all three tasks, by about what is claimed, or by how much else."""
-    worse, sizes, numbers = list[str](), dict[str, float](), list[Number]()
+    """Worse than RoPE at the training length in all three tasks, by about what is claimed, or by how much else.
+
+    Losses are compared as a share of RoPE's, right answers by how many of all answers are fewer.
+    """
+    worse, sizes, numbers = dict[str, str](), list[float](), list[Number]()
     for task in NEAR_TASKS:
         metric: Metric = "loss" if task in TEXTS else "accuracy"
         alibi, rope = (found[f"{s} {task}"].at(1, metric) for s in ("alibi", "rope"))
-        sizes[task] = abs(alibi.mean / rope.mean - 1) if rope.mean else math.inf
-        if rope.below(alibi) if metric == "loss" else alibi.below(rope):
-            worse.append(task)
+        if metric == "loss":
+            is_worse, size, unit = rope.below(alibi), alibi.mean / rope.mean - 1, "% of rope's loss"
+        else:
+            is_worse, size, unit = alibi.below(rope), rope.mean - alibi.mean, "% of all answers"
+        sizes.append(size)
+        if is_worse:
+            worse[task] = f"{task} by {size * 100:.0f}{unit}"
         numbers += [
-            (rope.number(f"{task}: rope's {metric}", "nat" if metric == "loss" else "of the answers")),
-            (alibi.number(f"{task}: alibi's {metric}", "nat" if metric == "loss" else "of the answers")),
-            Number(f"{task}: difference", sizes[task] * 100, "%", 0.0, "2–3%"),
+            rope.number(f"{task}: rope's {metric}", "nat" if metric == "loss" else "of the answers"),
+            alibi.number(f"{task}: alibi's {metric}", "nat" if metric == "loss" else "of the answers"),
+            Number(f"{task}: alibi is worse by", size * 100, unit, 0.0, "2–3%"),
         ]
-    as_claimed = all(ABOUT[0] <= s <= ABOUT[1] for s in sizes.values())
-    verdict = verdict_of(len(worse) == len(NEAR_TASKS) and as_claimed, bool(worse))
-    return Judgement(
-        verdict,
-        tuple(numbers),
-        "worse at " + listed(f"{t} by {sizes[t]:.0%}" for t in worse) if verdict == "holds with a condition" else "",
+    as_claimed = all(ABOUT[0] <= s <= ABOUT[1] for s in sizes)
+    tested = found["rope text"].results[0].setting.train_length
+    return decide(
+        len(worse) == len(NEAR_TASKS) and as_claimed,
+        bool(worse),
+        numbers,
+        condition=f"at {tested} tokens, the only length tested: worse at {listed(worse.values())}"
+        + (f", not at {listed(t for t in NEAR_TASKS if t not in worse)}" if len(worse) < len(NEAR_TASKS) else ""),
+        reason=f"at {tested} tokens, the only length tested, it is in no task worse by more than seeds differ",
     )
 
 
@@ -314,32 +355,45 @@ TIMES_BETTER = 0.2  # of the rise; 30% that a reader may still recognise
 
 
 def _gain(plain: Group, other: Group) -> float:
-    """The share of plain's rise past the training length that `other` takes away; negative if it adds to it."""
-    before, past = plain.at(1).mean, plain.past().mean
-    return (past - other.past().mean) / (past - before)
+    """The share of plain's rise past the training length that is gone in `other`; negative if `other` rises more."""
+    rise, rise_other = (g.past().mean - g.at(1).mean for g in (plain, other))
+    return 1 - rise_other / rise
 
 
 @lab(**{f"{s} {c}": _of(s, curriculum=c) for s in ("rope", "alibi", "sinusoidal") for c in ("fixed", "progressive")})
 def progressive_length(found: dict[str, Group]) -> Judgement:
-    """It takes a fifth or more off the rise of every scheme whose loss rises, beyond what seeds do; or of some."""
-    helped, could, numbers = list[str](), list[str](), list[Number]()
+    """TIMES_BETTER or more of the rise is gone and the loss past the training length lower, beyond what seeds do.
+
+    For every scheme whose loss rises by more than FLAT; or for some of them, or at a price at the training length.
+    """
+    helped, could, paid, shares = list[str](), list[str](), list[str](), list[str]()
+    numbers = list[Number]()
     for scheme in ("rope", "alibi", "sinusoidal"):
         fixed, progressive = (found[f"{scheme} {c}"] for c in ("fixed", "progressive"))
         numbers += [
-            fixed.past().number(f"{scheme}: loss past the training length, fixed", "nat"),
-            progressive.past().number(f"{scheme}: the same, progressive", "nat"),
+            sample.number(f"{scheme}, {name}: loss {where} the training length", "nat")
+            for name, g in (("fixed", fixed), ("progressive", progressive))
+            for where, sample in (("at", g.at(1)), ("past", g.past()))
         ]
         if fixed.past().mean - fixed.at(1).mean <= FLAT:
             continue  # no rise, nothing to take away
         could.append(scheme)
         gain = _gain(fixed, progressive)
-        numbers.append(Number(f"{scheme}: share of the rise that it takes away", gain * 100, "%", 0.0, "30%"))
+        numbers.append(Number(f"{scheme}: share of the rise that goes away", gain * 100, "%", 0.0, "30%"))
+        shares.append(f"{scheme} {gain:.0%}")
         if gain >= TIMES_BETTER and progressive.past().below(fixed.past()):
             helped.append(scheme)
-    return Judgement(
-        verdict_of(bool(could) and helped == could, bool(helped)),
-        tuple(numbers),
-        f"{listed(helped)}, not {listed(s for s in could if s not in helped)}" if helped and helped != could else "",
+        if fixed.at(1).below(progressive.at(1)):
+            paid.append(f"{scheme} {progressive.at(1).mean - fixed.at(1).mean:+.2f} nat")
+    gone = f"of the rise goes away: {listed(shares)}"
+    return decide(
+        bool(could) and helped == could and not paid,
+        bool(helped),
+        numbers,
+        condition=gone + (f"; at the training length it costs: {listed(paid)}" if paid else ""),
+        reason=f"{gone}; or seeds differ by as much as the loss falls"
+        if could
+        else "no loss rises past the training length, so there is nothing to take away",
     )
 
 
@@ -348,16 +402,28 @@ GAP = 4
 
 @lab(**{f"{s} {g}": _of(s, position_gap=g) for s in ("rope", "sinusoidal") for g in (1, GAP)})
 def perturbed_positions(found: dict[str, Group]) -> Judgement:
-    """Training on gaps lowers the loss past the training length beyond what seeds do; a price within is a condition."""
-    helped, paid, numbers = list[str](), list[str](), list[Number]()
+    """Training on gaps lowers the loss past the training length beyond what seeds do; a price within is a condition.
+
+    The mean at those lengths whose positions came in training, up to GAP times the training length.
+    """
+    helped, paid, numbers, change = list[str](), list[str](), list[Number](), list[str]()
+    reached = [t for t in PAST if t <= GAP]
     for scheme in ("rope", "sinusoidal"):
         plain, gaps = (found[f"{scheme} {g}"] for g in (1, GAP))
+        before, after = (g.past(lengths=reached) for g in (plain, gaps))
         numbers += [
-            plain.past().number(f"{scheme}: loss past the training length", "nat"),
-            gaps.past().number(f"{scheme}, gaps: the same", "nat"),
+            before.number(f"{scheme}: loss, mean at {_times(reached)}", "nat"),
+            after.number(f"{scheme}, gaps: the same", "nat"),
             (gaps.at(1) - plain.at(1)).number(f"{scheme}, gaps: change at the training length", "nat"),
+            *(
+                g.at(t).number(f"{name}: loss at {t} times, beyond the positions of training", "nat")
+                for t in PAST
+                if t > GAP
+                for name, g in ((scheme, plain), (f"{scheme}, gaps", gaps))
+            ),
         ]
-        if gaps.past().below(plain.past()):
+        change.append(f"{scheme} {after.mean - before.mean:+.2f} nat")
+        if after.below(before):
             helped.append(scheme)
             if plain.at(1).below(gaps.at(1)):
                 paid.append(scheme)
@@ -365,7 +431,13 @@ def perturbed_positions(found: dict[str, Group]) -> Judgement:
     if paid:
         price = listed(f"{s} {(found[f'{s} {GAP}'].at(1) - found[f'{s} 1'].at(1)).mean:+.2f} nat" for s in paid)
         conditions.append(f"at the training length it costs: {price}")
-    return Judgement(verdict_of(len(helped) == 2 and not paid, bool(helped)), tuple(numbers), "; ".join(conditions))
+    return decide(
+        len(helped) == 2 and not paid,
+        bool(helped),
+        numbers,
+        condition="; ".join(conditions),
+        reason=f"the loss is not lower by more than seeds differ: {listed(change)}",
+    )
 
 
 # ------------------------------------------------------------------ 21: ALiBi early, RoPE late
@@ -393,14 +465,16 @@ def hybrid_beats_both(found: dict[str, Group]) -> Judgement:
         for where, sample in (("at", found[f"{scheme} text"].at(1)), ("past", found[f"{scheme} text"].past()))
     ]
     cases = 2 * len(TASKS)
-    return Judgement(
-        verdict_of(bool(won) and not lost, bool(won)),
+    return decide(
+        bool(won) and not lost,
+        bool(won),
         (
             *numbers,
             Number("better than both", len(won), f"of {cases}"),
             Number("worse than one", len(lost), f"of {cases}"),
         ),
-        f"better than both at {listed(won)}; worse than one of them at {listed(lost)}" if won and lost else "",
+        condition=f"better than both at {listed(won)}; worse than one of them at {listed(lost)}",
+        reason=f"it is better than both nowhere, and worse than one of them at {listed(lost)}",
     )
 
 
@@ -442,8 +516,9 @@ def dynamic_slopes(found: dict[str, Group]) -> Judgement:
     times = [steps_dynamic.number("dynamic: steps to the same loss", "steps")] if reached else []
     conditions = ["sooner there, but the final loss is higher"] if faster and higher else []
     conditions += ["it ends lower, but gets there no sooner"] if lower and not faster else []
-    return Judgement(
-        verdict_of(faster and not higher, faster or lower),
+    return decide(
+        faster and not higher,
+        faster or lower,
         (
             steps.number("fixed: steps to its loss of the last quarter", "steps"),
             *times,
@@ -453,7 +528,11 @@ def dynamic_slopes(found: dict[str, Group]) -> Judgement:
             dynamic.at(1).number("dynamic: held-out loss at the training length", "nat"),
             Number("steps with negative slopes", negative, f"of {setting.steps}"),
         ),
-        "; ".join(conditions),
+        condition="; ".join(conditions),
+        reason=f"they get there no sooner by more than seeds differ ({steps_dynamic.mean:,.0f} steps, fixed ones "
+        f"{steps.mean:,.0f})"
+        if reached
+        else f"fixed slopes' loss is reached in {sum(map(math.isfinite, steps_dynamic.values))} of {len(SEEDS)} seeds",
     )  # fmt: skip
 
 
@@ -465,17 +544,21 @@ def proportional_keeps_content(found: dict[str, Group]) -> Judgement:
     """Past the training length p-RoPE recalls more than RoPE; that it loses some on the way to 16 is a condition."""
     names = {P_ROPE: "p-RoPE, half", PARTIAL: "partial RoPE, half", "rope": "rope", "none": "none"}
     near, far = (found[P_ROPE].at(t, "accuracy") for t in (1, 16))
-    better = found["rope"].past("accuracy").below(found[P_ROPE].past("accuracy"))
-    kept = max((near - far).values) <= LOST
-    return Judgement(
-        verdict_of(better and kept, better),
+    past, past_rope = (found[s].past("accuracy") for s in (P_ROPE, "rope"))
+    better, kept = past_rope.below(past), max((near - far).values) <= LOST
+    return decide(
+        better and kept,
+        better,
         tuple(
             found[s].at(t, "accuracy").number(f"{names[s]}: recall at {t} training length{'s' if t > 1 else ''}",
                                               "of the answers")
             for s in names
             for t in (1, 4, 16)
         ),
-        f"more than RoPE, but it falls from {near.mean:.0%} to {far.mean:.0%}" if better and not kept else "",
+        condition=f"more than RoPE, but it falls from {near.mean:.0%} to {far.mean:.0%}, without positions to "
+        f"{found['none'].at(16, 'accuracy').mean:.0%}",
+        reason=f"past the training length it recalls {past.mean:.0%}, RoPE {past_rope.mean:.0%}: not more by more than "
+        "seeds differ",
     )  # fmt: skip
 
 
@@ -510,7 +593,10 @@ def _layer(evidence: Evidence) -> tuple[int, int]:
 
 
 def rope_cost(evidence: Evidence) -> Judgement:
-    """At every length timed the quartiles of the layer's time beside none's meet 7 ± 2%; or at some lengths."""
+    """7 ± 2% of a layer's arithmetic and of its time (quartiles beside none's) at all lengths; or of one, or at some.
+
+    The layer is one of attention as PyTorch runs it eagerly, without MLP.
+    """
     try:
         found = sorted(
             (r for r in records(evidence) if scheme_text(r.case.spec) == "rope"), key=lambda r: r.case.length
@@ -526,20 +612,37 @@ def rope_cost(evidence: Evidence) -> Judgement:
         return Judgement("not measured", ())
     low, high = ROPE_COST - COST_MARGIN, ROPE_COST + COST_MARGIN
     about = [n for n, (lower, _, upper) in costs.items() if lower <= high and upper >= low]
-    longest = max(costs)
-    arithmetic = rotation_share(heads * d_head, longest)
-    return Judgement(
-        verdict_of(len(about) == len(costs), bool(about)),
+    arithmetic = {n: rotation_share(heads * d_head, n) for n in costs}
+    counted = all(low <= a <= high for a in arithmetic.values())
+    times = [cost for _, cost, _ in costs.values()]
+    told = (
+        f"as time it is {_range(times, '.1%')} of one eager attention layer without MLP, on a CPU; as arithmetic "
+        f"{_range(arithmetic.values(), '.2%')}"
+    )
+    some = f", about 7% at {listed(f'{n:,}' for n in about)} tokens only" if about and len(about) < len(costs) else ""
+    return decide(
+        len(about) == len(costs) and counted,
+        bool(about) or counted,
         (
             *(
                 Number(f"time that it adds to a layer of {n:,} tokens", cost * 100, "%", (upper - lower) * 100,
                        "about 7%")
                 for n, (lower, cost, upper) in costs.items()
             ),
-            Number(f"arithmetic that it adds, {longest:,} tokens", arithmetic * 100, "%"),
+            *(
+                Number(f"arithmetic that it adds to a layer of {n:,} tokens", arithmetic[n] * 100, "%", 0.0, "about 7%")
+                for n in sorted({min(costs), max(costs)})
+            ),
         ),
-        f"{listed(f'{n:,}' for n in about)} tokens" if about and len(about) < len(costs) else "",
+        condition=told + some,
+        reason=told,
     )  # fmt: skip
+
+
+def _range(values: Iterable[float], form: str) -> str:
+    """Smallest to largest, one of them if they are written alike."""
+    values = list(values)
+    return " to ".join(dict.fromkeys((format(min(values), form), format(max(values), form))))
 
 
 def rotation_share(d_model: int, length: int) -> float:
@@ -552,7 +655,7 @@ def rotation_share(d_model: int, length: int) -> float:
 
 
 def alibi_saves(evidence: Evidence) -> Judgement:
-    """No parameters, and a layer at 2,048 tokens takes 10% less than with vectors and with rotation; or one of both."""
+    """No parameters, and a layer of SAVED_AT tokens takes 15 ± 5% less than with vectors and with rotation; or one."""
     try:
         found = {scheme_text(r.case.spec): r.peak_bytes for r in records(evidence) if r.case.length == SAVED_AT}
         heads, d_head = _layer(evidence)
@@ -564,25 +667,26 @@ def alibi_saves(evidence: Evidence) -> Judgement:
         return Judgement("not measured", ())
     parameters = _parameters(AlibiSpec(n_heads=heads))
     table = _parameters(LearnedSpec(d_model=heads * d_head, max_position_embeddings=SAVED_AT))
-    saved, saved_rope = 1 - alibi / sinusoidal, 1 - alibi / rope
-    none, less = parameters == 0, min(saved, saved_rope) >= ALIBI_SAVING - SAVING_MARGIN
-    verdict = verdict_of(none and less, none or less)
-    halves = {
-        "parameters": f"only its first half: where a bias is made, a layer takes {alibi / rope:.0f} times as much as "
-        "with RoPE; a kernel that takes the slopes needs no bias",
-        "memory": "only its second half",
-    }  # fmt: skip
-    return Judgement(
-        verdict,
+    beside, beside_rope = alibi / sinusoidal, alibi / rope
+    none, less = parameters == 0, max(beside, beside_rope) <= 1 - ALIBI_SAVING + SAVING_MARGIN
+    claimed = f"about {1 - ALIBI_SAVING:g}"
+    told = (
+        f"with a bias made in memory a layer of {SAVED_AT:,} tokens takes {beside_rope:.1f} times as much as with RoPE "
+        f"and {beside:.1f} times as much as with sinusoidal vectors; a kernel that takes the slopes needs no bias"
+    )
+    return decide(
+        none and less,
+        none or less,
         (
             Number("ALiBi's parameters", parameters, "", 0.0, "none"),
             Number(f"those of a learned table of {SAVED_AT:,} rows", table),
-            Number(f"memory saved at {SAVED_AT:,} tokens, beside sinusoidal", saved * 100, "%", 0.0, "about 15%"),
-            Number(f"memory saved at {SAVED_AT:,} tokens, beside RoPE", saved_rope * 100, "%", 0.0, "about 15%"),
+            Number(f"memory at {SAVED_AT:,} tokens, beside sinusoidal", beside, "×", 0.0, claimed),
+            Number(f"memory at {SAVED_AT:,} tokens, beside RoPE", beside_rope, "×", 0.0, claimed),
             Number("ALiBi's layer", alibi / 2**20, "MiB"),
             Number("RoPE's layer", rope / 2**20, "MiB"),
         ),
-        halves["parameters" if none else "memory"] if verdict == "holds with a condition" else "",
+        condition=f"only its first half: {told}" if none else f"only its second half: it has {parameters} parameters",
+        reason=f"it has {parameters} parameters, and {told}",
     )
 
 

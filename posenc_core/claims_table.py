@@ -94,9 +94,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         7, "Projections and decay",
         "The projections W_q and W_k destroy the decay with distance that added sinusoidal vectors have.",
-        "paper", "Yan et al. 2019, arXiv:1911.04474",
-        "Scores of the vectors alone beside those after 16 random pairs of projections, and after those of a trained "
-        "model's first layer: correlation, and how much of their variance distance explains.",
+        "paper", "Yan et al. 2019, arXiv:1911.04474; of encoders that look both ways, and of any projections",
+        f"Scores of the vectors alone beside those after {claims_direct.DRAWS} random pairs of projections, and after "
+        "those of the first layer of one trained causal model: correlation within a query's row, keys up to the query "
+        "only since no training moves the others, and how much of the variance there distance explains.",
         "decay", {"scheme": "sinusoidal", "projection": "random"}, claims_direct.projections,
     ),
     Claim(
@@ -126,7 +127,8 @@ CLAIMS: tuple[Claim, ...] = (
         11, "RoPE's cost",
         "RoPE adds about 7% compute.",
         "article", "articles",
-        "Time of one attention layer with RoPE beside the same layer without positions, in turn, on the CPU.",
+        "Time of one eager attention layer, without MLP, with RoPE beside the same layer without positions, in turn, "
+        "on the CPU; and the multiplications and additions of both, counted.",
         "timing", {"scheme": "rope", "longest": "2048"}, claims_lab.rope_cost,
     ),
     Claim(
@@ -138,10 +140,10 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         13, "Position interpolation",
-        "Position interpolation repairs RoPE past its training length.",
-        "paper", "Chen et al. 2023, arXiv:2306.15595",
+        "Position interpolation repairs RoPE past its training length, after a short fine-tuning.",
+        "paper", "Chen et al. 2023, arXiv:2306.15595; within 1,000 steps",
         f"The same models with all frequencies divided by 2 and by 4, at once and after {TUNED} steps at the new "
-        "length; beside them as much fine-tuning without it.",
+        "length; beside them as much fine-tuning without it, which has to do worse if it is PI that repairs.",
         "lab", _lab("rope", extension="linear", times=4, finetune_steps=TUNED),
         **_from_lab(claims_lab.interpolation_repairs),
     ),
@@ -149,8 +151,8 @@ CLAIMS: tuple[Claim, ...] = (
         14, "NTK-aware scaling",
         "NTK-aware scaling repairs RoPE at twice its training length without any training.",
         "article", "bloc97 2023; Peng et al. 2023, arXiv:2309.00071",
-        "The same models with the base that NTK takes for 2 times the length, untrained; beside it dynamic NTK and "
-        "YaRN.",
+        "The same models with the base that NTK takes for 2 times the length, untrained; beside it YaRN, and dynamic "
+        "NTK by Hugging Face's formula with factor 2, which at that length stretches the longest wavelength more.",
         "lab", _lab("rope", extension="ntk", times=2), **_from_lab(claims_lab.ntk_repairs),
     ),
     Claim(
@@ -158,30 +160,31 @@ CLAIMS: tuple[Claim, ...] = (
         "ALiBi extrapolates: trained short, it works at several times the length.",
         "paper", PRESS,
         "Three models with ALiBi are trained at 64 bytes and read the same held-out bytes at 1 to 16 times that "
-        "length; three more learn to recall by content and are asked at those lengths.",
+        "length; three more learn to recall by content (key and value are one token) and are asked at those lengths, "
+        "beside models with RoPE and without positions.",
         "lab", _lab("alibi, rope"), **_from_lab(claims_lab.alibi_extrapolates),
     ),
     Claim(
         16, "ALiBi's memory",
         "ALiBi needs no parameters and saves about 15% memory at 2,048 tokens.",
         "article", f"articles; {PRESS}, measure 11% for a whole model trained at half the length",
-        "Parameters counted; the most that one attention layer has allocated at 2,048 tokens, beside sinusoidal "
-        "vectors and RoPE.",
+        f"Parameters counted; the most that one attention layer, which makes its bias in memory, has allocated at "
+        f"{claims_lab.SAVED_AT:,} tokens, as a multiple of the same with sinusoidal vectors and with RoPE.",
         "timing", {"scheme": "alibi", "b_scheme": "rope", "longest": "2048"}, claims_lab.alibi_saves,
     ),
     Claim(
         17, "ALiBi when short",
         "ALiBi is 2–3% worse below 512 tokens and where precise positions matter.",
         "article", "articles",
-        "ALiBi beside RoPE at their training length of 64: loss on text and on short texts, and right answers for the "
-        "letter 8 positions back.",
+        "ALiBi beside RoPE at their training length of 64, the only one tested: loss on text and on short texts, as a "
+        "share of RoPE's, and right answers for the letter 8 positions back, as a share of all.",
         "lab", _lab("alibi, rope", task="token_back"), **_from_lab(claims_lab.alibi_is_worse),
     ),
     Claim(
         18, "ALiBi's slopes",
         "ALiBi's slopes are 1/2, 1/4, 1/8, and so on: one halving a head.",
         "article", f"articles; {PRESS}, give it for 8 heads",
-        "The authors' slopes for 8 and for 12 heads beside powers of 1/2.",
+        "The authors' slopes for 8 and for 12 heads, largest first, beside powers of 1/2.",
         "encodings", {"scheme": "alibi", "n_heads": "12", "b_scheme": "alibi"}, claims_direct.slopes,
     ),
     Claim(
@@ -197,7 +200,8 @@ CLAIMS: tuple[Claim, ...] = (
         "Training that starts short and doubles the length improves extrapolation by 30%.",
         "article", "articles; Press et al. 2021, arXiv:2012.15832, train short first",
         "RoPE, ALiBi and sinusoidal trained at 8, 16, 32 and 64 bytes in turn, beside 64 all along: mean loss at 2 to "
-        "16 times the length. Improvement is the share of the rise that goes away.",
+        "16 times the length. Improvement is the share that goes away of the rise from the loss at the training "
+        "length, which changes as well.",
         "lab", _lab("rope, alibi, sinusoidal", curriculum="progressive"), **_from_lab(claims_lab.progressive_length),
     ),
     Claim(
@@ -217,9 +221,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         23, "p-RoPE",
         "p-RoPE, without the lowest frequencies, keeps what is found by content at long range.",
-        "paper", "Barbero et al. 2024, arXiv:2410.06205",
-        "Recall by content, trained at 64 tokens and asked up to 16 times that: half of the frequencies zero, half of "
-        "the features unrotated, all rotated, none.",
+        "paper", "Barbero et al. 2024, arXiv:2410.06205; they argue it, and measure perplexity, not recall",
+        "Recall by content, where key and value are one token, trained at 64 tokens and asked up to 16 times that: "
+        "half of the frequencies zero, half of the features unrotated, all rotated, none.",
         "lab", _lab(f"{P_ROPE}, {PARTIAL}, rope, none", task="recall"),
         **_from_lab(claims_lab.proportional_keeps_content),
     ),
@@ -227,7 +231,9 @@ CLAIMS: tuple[Claim, ...] = (
         24, "Perturbed positions",
         "Training on perturbed positions can help past the training length.",
         "paper", "Ruoss et al. 2023, arXiv:2305.16843",
-        f"RoPE and sinusoidal trained on 64 positions drawn from {GAP * 64} and sorted, beside consecutive ones.",
+        f"RoPE and sinusoidal trained on 64 positions drawn from {GAP * 64} and sorted, beside consecutive ones. Ruoss "
+        "et al. draw positions at test time too, and from more than the longest test; here tests take consecutive "
+        f"ones, so up to {GAP} times the length is judged, and what lies beyond only shown.",
         "lab", _lab("rope, sinusoidal", position_gap=GAP), **_from_lab(claims_lab.perturbed_positions),
     ),
     Claim(
@@ -251,8 +257,8 @@ CLAIMS: tuple[Claim, ...] = (
         27, "Slip: no 1/√d",
         "Attention weights are softmax(q·k), the division by √d left out.",
         "article", "a slip in articles",
-        "Softmax over 512 random keys of 64 features with and without 1/√d: entropy, the largest weight, and how much "
-        "gradient passes.",
+        "Softmax over 512 random keys of 64 features with and without 1/√d: entropy and the largest weight; and "
+        "without it for queries drawn √d smaller, as T5 does (Raffel et al. 2020, arXiv:1910.10683).",
         "extension",
         {"scheme": "rope", "scaling": "yarn", "attention_factor": f"{EIGHT:.6f}", "attention_on": "scores",
          "method": "chosen"},

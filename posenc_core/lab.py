@@ -31,7 +31,7 @@ from posenc_core.schemes.hybrid import MAX_TEXT, HybridSpec
 from posenc_core.schemes.none import NoneSpec
 from posenc_core.schemes.rope import RopeSpec
 from posenc_core.spec import Problem, Spec, SpecError, param
-from posenc_core.tasks import SHORTEST, TASKS, TEXTS, Corpus, Task, english, own_text, pieces
+from posenc_core.tasks import SHORTEST, TASKS, TEXTS, Batch, Corpus, Task, english, own_text, pieces
 from posenc_core.train import TrainConfig, Trainer, alibis, by_position, new_model, set_table_format
 
 RECIPE = 1  # raise it when the same run gives other numbers: its key then changes too
@@ -493,9 +493,11 @@ def measure(
     by_length = any(isinstance(s, RopeSpec) and s.by_length for s in layers)
     ends = [trained * n for n in (1, 2, 4, 8) if trained * n < longest] if by_length else []
     loss, accuracy = torch.full((2, longest), torch.nan, dtype=torch.float64)
-    start, count = 0, max(TIMES + 1, min(EXAMPLES, TOKENS // longest))  # the same examples at every length
+    start, count = 0, max(TIMES + 1, min(EXAMPLES, TOKENS // longest))
+    whole = task.held_out(count, longest, trained)
     for end in [*ends, longest]:
-        examples = task.held_out(count, end, trained)
+        scored = None if whole.scored is None else whole.scored[:, :end]
+        examples = Batch(whole.tokens[:, :end], whole.targets[:, :end], scored)
         found = by_position(model, examples, max(1, BATCH_TOKENS // end), should_stop)
         if should_stop():
             return None

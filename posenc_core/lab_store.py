@@ -87,9 +87,13 @@ class Store:
             save_file(weights, path)
 
     def model(self, run: Run) -> ToyModel | None:
-        """The trained model of a run as it was measured, None where its weights were not kept."""
-        paths = [self._shipped and self._shipped / f"{run.key}.safetensors", self._path(run.key, "safetensors")]
-        for path in filter(None, paths):
+        """The trained model of a run as it was measured, None where its weights were not kept.
+
+        A scaling that is put on without training leaves the weights as they were.
+        """
+        keys = dict.fromkeys([run.key] if run.setting.finetune_steps else [run.key, run.base.key])
+        paths = [folder / f"{key}.safetensors" for key in keys for folder in (self._shipped, self.folder) if folder]
+        for path in paths:
             try:
                 weights = load_file(path)
                 model = new_model(run.config)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 Layout = Literal["half", "interleaved"]
 
@@ -149,7 +150,7 @@ _COMPILING = threading.Lock()
 
 
 def _choose(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, fused: bool | None) -> Rotate:
-    if torch.compiler.is_compiling() or cos.requires_grad or sin.requires_grad:
+    if torch.compiler.is_compiling() or any(map(_differentiated, (cos, sin))):
         return _ROTATE[layout]
     if fused is False:
         return _EAGER[layout]
@@ -160,6 +161,10 @@ def _choose(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, fused: bool | N
         if key not in _COMPILED:
             _COMPILED[key] = _compile(layout)
     return _COMPILED[key]
+
+
+def _differentiated(table: Tensor) -> bool:
+    return table.requires_grad or forward_ad.unpack_dual(table).tangent is not None
 
 
 def _compile(layout: Layout) -> Rotate:

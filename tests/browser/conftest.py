@@ -50,7 +50,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         str(port), "--server.address", "127.0.0.1", "--server.fileWatcherType", "none",
         "--browser.gatherUsageStats", "false",
     ]  # fmt: skip
-    with log.open("w") as out, subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out) as process:
+    own = os.environ | {"POSENC_LAB_DIR": str(log.parent / "lab")}  # not the results of whoever runs the tests
+    with log.open("w") as out, subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, env=own) as process:
         try:
             address, until = f"http://127.0.0.1:{port}", time.monotonic() + 120
             while True:

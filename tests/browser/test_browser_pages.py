@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 PAGES = {"": "Start", "encodings": "Encodings", "decay": "Decay", "attention": "Attention", "config": "Config",
-         "extension": "Extension", "porting": "Porting", "timing": "Timing"}  # fmt: skip
+         "extension": "Extension", "porting": "Porting", "timing": "Timing", "lab": "Extrapolation lab",
+         "claims": "Claims", "choosing": "Choosing"}  # fmt: skip
 PICTURES = {"": "glance_0", "encodings": "encoding_0", "decay": "scores", "attention": "attention_0"}
 PHONE = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark", "device_scale_factor": 2}
 COLOURS_IN = """canvas => {

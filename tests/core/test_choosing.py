@@ -6,11 +6,13 @@ import json
 import math
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import values
 
 from posenc_core import SpecError
+from posenc_core.attention import attention
 from posenc_core.choosing import (
     HEADS,
     MEASURED,
@@ -72,12 +74,43 @@ def test_a_need_lists_the_tasks_of_the_lab():
 
 @pytest.mark.parametrize(
     ("target", "measured"),
-    [(10, 1), (100, 1), (141, 1), (142, 2), (280, 2), (290, 4), (1130, 8), (1140, 16), (99999, 16)],
+    [(10, 1), (100, 1), (101, 2), (141, 2), (200, 2), (201, 4), (400, 4), (401, 8), (801, 16), (1600, 16), (9999, 16)],
 )
-def test_the_nearest_measured_length_on_a_logarithmic_scale(target, measured):
+def test_the_next_measured_length_that_reaches_the_target(target, measured):
     need = Need(trained_length=100, target_length=target)
     assert need.measured == measured
     assert need.ratio == target / 100
+
+
+@pytest.mark.parametrize(
+    ("trained", "target", "condition"),
+    [
+        (100, 110, "the length: 1.1 training lengths are needed, 2 measured"),
+        (100, 625, "the length: 6.25 training lengths are needed, 8 measured"),
+        (100, 25, "the length: 0.25 training lengths are needed, 1 measured"),
+        (16_000_000, 16_000_001, "the length: 1.00000006 training lengths are needed, 2 measured"),
+        (2**20, 2, "the length: less than 0.01 training lengths are needed, 1 measured"),
+        (100, 5000, "what comes past 16 training lengths, which was not measured: 50 are needed"),
+        (100, 10**6, "what comes past 16 training lengths, which was not measured: 10,000 are needed"),
+        (100, 800, ""),
+        (100, 100, ""),
+    ],
+)
+def test_where_another_length_was_measured_than_is_needed_it_says_both(trained, target, condition):
+    for choice in rank(Need(trained_length=trained, target_length=target), FULL):
+        if choice.score is not None:
+            assert choice.reasons[0].condition == condition
+
+
+def test_nothing_past_the_training_length_is_ranked_by_what_holds_within():
+    """RoPE is best within and worst past: a little past, it must not come first."""
+
+    def change(run, times, level):
+        return 9.0 if scheme_text(run.spec) == "rope" and times > 1 else level
+
+    found = evidence(change)
+    assert order(Need(trained_length=8192, target_length=8192), found)[0] == "rope"
+    assert "rope" in order(Need(trained_length=8192, target_length=8193), found)[-3:]
 
 
 def test_scripts_make_a_text_longer():
@@ -197,7 +230,10 @@ def test_a_difference_within_the_seeds_is_said_to_depend_on_the_seed():
         return level + {"alibi+rope": 0.2, "none": 0.01}.get(scheme_text(run.spec), 0) * (run.seed - 1)
 
     made = {c.scheme: c.reasons[0] for c in rank(Need(trained_length=100, target_length=100), evidence(change))}
-    assert "the seed: the best is 0.100 away, among seeds it differs by 0.400" in made["alibi+rope"].condition
+    assert made["alibi+rope"].condition == (
+        "the seed: the best is 0.100 away, among seeds it differs by 0.400, so they cannot be told apart by "
+        f"{len(SEEDS)} seeds"
+    )
     assert not made["none"].condition  # 0.7 away
     assert not made["rope"].condition
 
@@ -205,16 +241,18 @@ def test_a_difference_within_the_seeds_is_said_to_depend_on_the_seed():
 def test_the_memory_limit_comes_before_the_score():
     small = Need(trained_length=4096, target_length=4096, memory=16)
     made = rank(small, FULL)
-    assert [c.scheme for c in made if not c.fits] == ["alibi+rope", "alibi"]  # 8 heads × 4,096² × 4 bytes = 512 MiB
+    assert [c.scheme for c in made if not c.fits] == ["alibi+rope", "alibi"]  # 8 heads × 512 × 4,096 × 4 bytes = 64 MiB
     assert [c.fits for c in made] == [True] * 5 + [False] * 2
     assert [c.score for c in made[5:]] == pytest.approx([math.exp(1.5 - 1.6), math.exp(1.5 - 1.8)])
     alibi = made[-1].reasons[-1]
-    assert "512 MiB" in alibi.text
+    assert "64 MiB in a model" in alibi.text
     assert "more than 16 MiB" in alibi.text
     assert "takes the slopes" in alibi.condition
     assert alibi.claim == 16
-    assert all(c.fits for c in rank(small.replace(memory=512), FULL))
-    assert not all(c.fits for c in rank(small.replace(memory=511), FULL))
+    hybrid = made[-2].reasons[-1]
+    assert "65 MiB in a model" in hybrid.text  # and 1 MiB of RoPE's cos and sin
+    assert all(c.fits for c in rank(small.replace(memory=65), FULL))
+    assert [c.scheme for c in rank(small.replace(memory=64), FULL) if not c.fits] == ["alibi+rope"]
 
 
 def test_bytes_beside_what_the_benchmark_saw_allocated():
@@ -229,7 +267,23 @@ def test_bytes_beside_what_the_benchmark_saw_allocated():
             made = position_bytes(parse_schemes(spec)[0], record["length"])
             assert made <= record["peak_bytes"] <= 6 * made
     assert position_bytes(parse_schemes("none")[0], 4096) == 0
-    assert position_bytes(parse_schemes("alibi+rope")[0], 100) == HEADS * 100**2 * 4
+    tables = 100 * 2 * 32 * 4  # cos and sin of 32 pairs, once for all layers
+    assert position_bytes(parse_schemes("rope")[0], 100) == tables
+    assert position_bytes(parse_schemes("rope(rotary_fraction=0.5)")[0], 100) == tables / 2
+    assert position_bytes(parse_schemes("alibi+rope")[0], 100) == HEADS * 100**2 * 4 + tables
+    assert position_bytes(parse_schemes("rope+rope(base=500000)+rope")[0], 100) == 2 * tables
+    assert position_bytes(parse_schemes("sinusoidal")[0], 100) == 100 * 8 * 64 * 4
+
+
+@pytest.mark.parametrize("length", [300, 512, 1536])
+def test_bytes_of_the_bias_are_the_largest_that_attention_makes(length):
+    made, (spec,) = [], parse_schemes("alibi")
+    encoding = spec.with_sizes(n_heads=HEADS).build()
+    bias = encoding.bias
+    encoding.bias = lambda *args: made.append(bias(*args)) or made[-1]
+    x, positions = torch.zeros(1, HEADS, length, 2), torch.arange(length)
+    attention(x, x, x, encoding, positions, positions)
+    assert position_bytes(spec, length) == max(b.numel() for b in made) * 4
 
 
 # ------------------------------------------------------------------ reasons

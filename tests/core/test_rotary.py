@@ -532,6 +532,8 @@ def test_gradients_of_all_orders(layout, width):
     value, tangent = torch.func.jvp(turned, (x.detach(),), (t,))
     torch.testing.assert_close(tangent, turned(t))
     torch.testing.assert_close(value, turned(x.detach()))
+    _, by_table = torch.func.jvp(lambda c: apply_rotary(x.detach(), c, sin, layout), (cos,), (sin,))
+    torch.testing.assert_close(by_table[..., :8], apply_rotary(x.detach(), sin, torch.zeros_like(sin), layout)[..., :8])
     jacobian = torch.func.jacrev(turned)(x.detach()).reshape(6 * width, 6 * width)
     torch.testing.assert_close(jacobian, torch.func.jacfwd(turned)(x.detach()).reshape(6 * width, 6 * width))
     torch.testing.assert_close(jacobian @ jacobian.T, torch.eye(6 * width, dtype=torch.float64))

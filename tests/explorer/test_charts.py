@@ -17,7 +17,7 @@ import pytest
 
 import explorer.charts
 from explorer import show
-from explorer.charts import bars, curves, extension, spectrum, strip, wiring
+from explorer.charts import bars, curves, extension, spectrum, strip, verdicts, wiring
 from explorer.charts.spectrum import CLOCKS_PER_ROW, STILL, TURNS
 
 Make = Callable[..., Any]
@@ -44,6 +44,10 @@ RATIOS = extension.ratios_data(
     (0.05, 1.25),
 )
 ARCS = wiring.wiring_data([(0, 2), (1, 3)], [1.0, 0.0], ["#2f62d8", "#808080"], 6)
+CLAIMS = pd.DataFrame(
+    {"column": [0, 1], "row": [0, 0], "number": [1, 2], "sign": ["+", "-"], "series": ["a", "b"],
+     "sentence": ["one", "two"], "fits": [True, False], "chosen": [False, True]}
+)  # fmt: skip
 MOVES = wiring.moves_data([0, 2, 1, 3], ["pair 0", "pair 1"] * 2, ["#2f62d8", "#c27612"] * 2)
 
 EXAMPLES: list[tuple[Make, pd.DataFrame, dict[str, Any]]] = [
@@ -79,6 +83,7 @@ EXAMPLES: list[tuple[Make, pd.DataFrame, dict[str, Any]]] = [
         },
     ),
     (strip.strip, LAYERS, {"series": SERIES, "height": 187}),
+    (verdicts.verdicts, CLAIMS, {"series": SERIES, "rows": 1}),
     (wiring.wiring, ARCS, {"d_head": 6, "widest": 2.0, "height": 111}),
     (wiring.moves, MOVES, {"d_head": 4, "height": 99}),
 ]  # fmt: skip

@@ -68,7 +68,7 @@ def other(scheme: str, p: Param) -> dict[str, str]:
 def widget(at: Any, key: str) -> Any:
     """The element with this key, whatever its kind; None if there is none."""
     kinds = (*at.slider, *at.select_slider, *at.selectbox, *at.text_input, *at.text_area, *at.toggle)
-    found = [w for w in (*kinds, *at.get("button_group")) if w.key == key]
+    found = [w for w in (*kinds, *at.multiselect, *at.get("button_group")) if w.key == key]
     assert len(found) <= 1
     return found[0] if found else None
 
@@ -107,6 +107,8 @@ def assert_made_from(made: Any, p: Param) -> None:
 def as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, list):
+        return ", ".join(value)
     return value if isinstance(value, str) else number_text(value)
 
 
