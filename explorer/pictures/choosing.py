@@ -63,7 +63,7 @@ def key_numbers(need: Need, choices: Sequence[Choice]) -> list[tuple[str, str, s
     known = [c for c in choices if c.score is not None]
     return [
         ("needed", times(need.ratio), "training lengths that the target takes, in bytes of this script"),
-        ("measured at", times(need.measured), "training lengths, the nearest that the lab measures: "
+        ("measured at", times(need.measured), "training lengths, the next that the lab measures: "
          + ", ".join(map(str, MEASURED))),
         ("best there", name(known[0]) if known else "nothing yet", "scheme with the highest score within the limit"),
         ("ranked", f"{len(known)} of {len(choices)}", "schemes that are measured there and defined there"),
@@ -128,7 +128,8 @@ def tries(need: Need) -> list[Try]:
         )
     if need.measured > 1:
         made.append(
-            _try("no further than trained", need, "Every scheme is defined there.", target_length=need.trained_length)
+            _try("no further than trained", need, "Every scheme is defined there.", target_length=need.trained_length,
+                 languages="latin")
         )
     return made[:2]
 

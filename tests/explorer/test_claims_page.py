@@ -40,6 +40,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A store with nothing in it."""
     monkeypatch.setenv(lab_compute.FOLDER, str(tmp_path))
     monkeypatch.setattr(lab_compute, "SHIPPED", tmp_path / "nothing")
+    compute._judge.clear()  # by the runs' keys, which stand for one result each in an app
     return tmp_path
 
 
