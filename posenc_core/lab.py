@@ -32,7 +32,7 @@ from posenc_core.schemes.none import NoneSpec
 from posenc_core.schemes.rope import RopeSpec
 from posenc_core.spec import Problem, Spec, SpecError, param
 from posenc_core.tasks import SHORTEST, TASKS, TEXTS, Batch, Corpus, Task, english, own_text, pieces
-from posenc_core.train import TrainConfig, Trainer, alibis, by_position, new_model, set_table_format
+from posenc_core.train import MAX_LENGTH, TrainConfig, Trainer, alibis, by_position, new_model, set_table_format
 
 RECIPE = 1  # raise it when the same run gives other numbers: its key then changes too
 TIMES = 16  # training lengths that a run is measured at
@@ -40,13 +40,14 @@ BINS = 8  # of a training length; positions in one are averaged
 CURVE = 60  # points of a kept loss curve
 EXAMPLES = 128  # held-out examples, fewer where they are long
 TOKENS = 2**17  # of all held-out examples together
-BATCH_TOKENS = 2**14  # held-out tokens that run at a time
+BATCH_TOKENS, BATCH_PAIRS = 2**14, 2**24  # held-out tokens, and pairs of them, that run at a time
 HEADS, LAYERS = 4, 2
 MAX_SEED = 2**31 - 1
 FLOPS = 5e10  # a second, of one core on models of this size
 FINETUNE_RATE = 1e-3
 DEFAULT_SCHEMES = "none, sinusoidal, learned, rope, alibi, alibi+rope"
 MOST_SCHEMES = 16
+LEGAL_SCHEMES = f"1 to {MOST_SCHEMES} schemes, such as rope, alibi, alibi+rope, rope(base=500000)"
 OUTSIDE = r"(?![^()]*\))"  # parentheses
 
 
@@ -107,12 +108,29 @@ def parse_schemes(text: str) -> tuple[Spec, ...]:
         raise SpecError([Problem("schemes", text, f"at most {MAX_TEXT:,} characters", f"{len(text):,} given")])
     made = dict[Spec, None]()
     for piece in filter(str.strip, re.split(r"[,;]" + OUTSIDE, text)):
-        layers = HybridSpec.parse_field("layers", re.sub(r"\+" + OUTSIDE, ",", piece))
-        made[layers[0] if len(set(layers)) == 1 else HybridSpec(layers=layers)] = None
+        try:
+            made[_parse_one(piece)] = None
+        except SpecError:  # slopes for as many heads as the lab has, not as many as a spec has
+            more = re.sub(r"alibi\s*\((?=[^()]*slopes)(?![^()]*n_heads)", f"alibi(n_heads={HEADS}, ", piece)
+            try:
+                made[_parse_one(more)] = None
+            except SpecError as error:
+                raise SpecError([_of_schemes(p, piece) for p in error.problems]) from None
     if not 1 <= len(made) <= MOST_SCHEMES:
-        legal = f"1 to {MOST_SCHEMES} schemes, such as rope, alibi, alibi+rope, rope(base=500000)"
-        raise SpecError([Problem("schemes", text, legal, f"{len(made)} given")])
+        raise SpecError([Problem("schemes", text, LEGAL_SCHEMES, f"{len(made)} given")])
     return tuple(made)
+
+
+def _parse_one(piece: str) -> Spec:
+    layers = HybridSpec.parse_field("layers", re.sub(r"\+" + OUTSIDE, ",", piece))
+    return layers[0] if len(set(layers)) == 1 else HybridSpec(layers=layers)
+
+
+def _of_schemes(problem: Problem, piece: str) -> Problem:
+    """A hybrid's problem in the words of a list of schemes."""
+    if problem.name.startswith("layers: "):
+        return replace(problem, name=f"schemes: {problem.name.removeprefix('layers: ')}", field="schemes")
+    return Problem("schemes", piece.strip(), LEGAL_SCHEMES, problem.reason)
 
 
 def scheme_text(spec: Spec) -> str:
@@ -158,7 +176,10 @@ class Run:
             self._check_extension(asked)
 
     def _check_extension(self, name: str) -> None:
-        scheme = scheme_text(self.spec)
+        scheme, s = scheme_text(self.spec), self.setting
+        if s.finetune_steps and s.train_length * s.times > MAX_LENGTH:
+            why = f"fine-tuning takes at most {MAX_LENGTH:,} positions, train_length is {s.train_length}"
+            raise SpecError([Problem("times", s.times, f"2 to {MAX_LENGTH // s.train_length}", why)])
         if defined_length(self.sized.build()) is not None:
             raise SpecError([Problem("extension", name, "off", f"{scheme} has no rows past the training length")])
         missing = [s for s in self.layer_specs if isinstance(s, RopeSpec) and name not in self._methods(s)]
@@ -359,12 +380,17 @@ class Result:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> Result:
-        """The result of `to_mapping`, from JSON too. KeyError, TypeError or SpecError for anything else."""
-        return cls(**{
+        """The result of `to_mapping`, from JSON too. KeyError, TypeError or ValueError for anything else."""
+        made = cls(**{
             **data, "spec": parse_spec(data["spec"]), "setting": Setting(**data["setting"]),
             "curve": tuple((int(a), float(b)) for a, b in data["curve"]),
-            **{name: tuple(data[name]) for name in ("loss", "accuracy", "slopes")},
+            "machine": dict(data["machine"]), "slopes": tuple(map(float, data["slopes"])),
+            **{name: tuple(None if x is None else float(x) for x in data[name]) for name in ("loss", "accuracy")},
         })  # fmt: skip
+        bins, numbers = len(made.loss), [x for x in (*made.loss, *made.accuracy, *made.slopes) if x is not None]
+        if len(made.accuracy) != bins or not BINS <= bins <= TIMES * BINS or not all(map(math.isfinite, numbers)):
+            raise ValueError(f"a result with {bins} losses and {len(made.accuracy)} accuracies is none of the lab")
+        return made
 
 
 Metric = Literal["loss", "accuracy"]
@@ -498,7 +524,7 @@ def measure(
     for end in [*ends, longest]:
         scored = None if whole.scored is None else whole.scored[:, :end]
         examples = Batch(whole.tokens[:, :end], whole.targets[:, :end], scored)
-        found = by_position(model, examples, max(1, BATCH_TOKENS // end), should_stop)
+        found = by_position(model, examples, max(1, min(BATCH_TOKENS // end, BATCH_PAIRS // end**2)), should_stop)
         if should_stop():
             return None
         loss[start:end], accuracy[start:end] = found.loss[start:], found.accuracy[start:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,7 +23,9 @@ from posenc_core.train import new_model
 
 SHIPPED = Path(__file__).resolve().parents[1] / "assets" / "lab"
 RESULTS = "results.jsonl"  # of the shipped folder: a Result a line, as a sweep writes them
-MOST_KEPT = 500  # runs; the ones not read for longest go first
+MOST_KEPT, MOST_BYTES = 500, 2**31  # runs, and their files; the oldest go first
+KEY = re.compile("[0-9a-f]{32}")
+STATE = {"phase", "losses", "seconds", "total", "trainer"}  # of Execution.state_dict
 ENDINGS = ("json", "safetensors", "state")
 UNFINISHED = "new-"  # how names of files begin that are being written
 STALE = 3600  # seconds after which their writer is taken for dead
@@ -110,14 +113,16 @@ class Store:
         if self.folder is not None and state:
             with self._replacing(key, "state") as path:
                 torch.save(state, path)
+            self._prune()
 
     def state(self, key: str) -> dict[str, Any] | None:
         """How far a run was when it was left, None if it was not."""
         path = self._path(key, "state")
         try:
-            return torch.load(path, weights_only=True) if path else None
+            state = torch.load(path, weights_only=True) if path else None
         except Exception:  # a broken pickle raises anything
             return None
+        return state if isinstance(state, dict) and state.keys() >= STATE else None
 
     def drop_state(self, key: str) -> None:
         """Forget how far it was."""
@@ -142,14 +147,18 @@ class Store:
 
     def _prune(self) -> None:
         assert self.folder is not None
-        ages = dict[str, float]()
+        ages, sizes = dict[str, float](), dict[str, int]()
         for path in self.folder.iterdir():
             with suppress(OSError):  # another process may have taken it away
-                age = path.stat().st_mtime
-                if path.suffix[1:] in ENDINGS:
-                    ages[path.stem] = max(ages.get(path.stem, 0.0), age)
-                elif path.name.startswith(UNFINISHED) and age < time.time() - STALE:
+                found = path.stat()
+                if path.suffix[1:] in ENDINGS and KEY.fullmatch(path.stem):  # other files are somebody else's
+                    ages[path.stem] = max(ages.get(path.stem, 0.0), found.st_mtime)
+                    sizes[path.stem] = sizes.get(path.stem, 0) + found.st_size
+                elif path.name.startswith(UNFINISHED) and found.st_mtime < time.time() - STALE:
                     path.unlink()
-        for key in sorted(ages, key=ages.__getitem__)[: max(0, len(ages) - MOST_KEPT)]:
-            for ending in ENDINGS:
-                (self.folder / f"{key}.{ending}").unlink(missing_ok=True)
+        kept = total = 0
+        for key in sorted(ages, key=ages.__getitem__, reverse=True):
+            kept, total = kept + 1, total + sizes[key]
+            if kept > MOST_KEPT or total > MOST_BYTES:
+                for ending in ENDINGS:
+                    (self.folder / f"{key}.{ending}").unlink(missing_ok=True)

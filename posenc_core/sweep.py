@@ -14,8 +14,10 @@ import math
 import multiprocessing
 import os
 import platform
+import re
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -171,10 +173,12 @@ def cluster(address: str) -> Iterator[Executor]:
     except ImportError:
         legal = "left out, or Dask installed: pip install '.[dask]'"
         raise SpecError([Problem("dask", address, legal, "there is no package distributed")]) from None
+    legal = "the address of a running scheduler, such as tcp://127.0.0.1:8786"
+    if not re.fullmatch(r"(tcp|tls|ws|wss|ucx)://\S+:\d+", address):
+        raise SpecError([Problem("dask", address, legal)])
     try:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
-        legal = "the address of a running scheduler, such as tcp://127.0.0.1:8786"
         raise SpecError([Problem("dask", address, legal, str(error) or type(error).__name__)]) from None
     with client:
         executor = client.get_executor(pure=False)  # a run is told apart by its key here already
@@ -291,7 +295,7 @@ def main(arguments: list[str] | None = None) -> int:
         wanted = _wanted(args)
         with _executor(args) as executor, ResultFile(args.json) as file:
             held = file.results
-            left = [r for r in wanted if r.key not in held]
+            left = [r for r in wanted if r.key not in held or not _weights_are_there(args.weights, r)]
             with tqdm(total=len(wanted), initial=len(wanted) - len(left), unit="run", disable=args.quiet) as bar:
 
                 def keep(results: list[Result]) -> None:
@@ -318,6 +322,11 @@ def main(arguments: list[str] | None = None) -> int:
     if why:
         print(f"{why}: {len(made)} of {len(wanted)} runs done, run the same command to go on", file=sys.stderr)
     return status
+
+
+def _weights_are_there(folder: Path | None, run: Run) -> bool:
+    """Whether nothing has to be made again for its weights."""
+    return folder is None or (folder / f"{run.key}.safetensors").exists()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -363,6 +372,13 @@ def _count(text: str) -> int:
 
 
 def _executor(args: argparse.Namespace) -> Any:
+    if args.weights is not None and args.dask is None:
+        try:
+            args.weights.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=args.weights).close()
+        except OSError as error:
+            legal = "a folder that can be written"
+            raise SpecError([Problem("weights", str(args.weights), legal, error.strerror or str(error))]) from None
     if args.dask is None:
         return processes(args.workers or os.cpu_count() or 1)
     for name, why in (("workers", "the cluster has its own"), ("weights", "the cluster's disks are not this one")):
@@ -443,7 +459,7 @@ def _text(path: Path, tasks: Sequence[str]) -> str:
     if not set(tasks) & set(TEXTS):
         raise SpecError([Problem("text", str(path), f"left out, or a task that reads it: {', '.join(TEXTS)}")])
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode("utf-8")  # line ends as they are: they are part of the run's key
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise SpecError([Problem("text", str(path), "a text file that can be read", reason or "")]) from None

@@ -25,6 +25,7 @@ from posenc_core.schemes.rope import Rope
 from posenc_core.spec import Spec
 from posenc_core.tasks import Batch, Task, TextTask, english, windows
 
+MAX_LENGTH = 4096  # positions of a training example
 EVALUATE_TIMES = 8  # held-out loss is recorded up to this many training lengths
 
 
@@ -61,7 +62,7 @@ class TrainConfig:
     table_format: TableFormat = "float32"
 
     def __post_init__(self) -> None:
-        for name, low, high in (("length", 2, 4096), ("steps", 1, 1_000_000), ("batch", 1, 4096)):
+        for name, low, high in (("length", 2, MAX_LENGTH), ("steps", 1, 1_000_000), ("batch", 1, 4096)):
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name} = {getattr(self, name)} is not legal; legal: {low} to {high:,}")
 

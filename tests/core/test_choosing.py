@@ -191,7 +191,7 @@ def test_extended_rope_is_read_at_the_length_it_was_extended_to(target, times):
     found = rank(Need(trained_length=100, target_length=target), evidence(change))
     assert found[0].scheme == f"rope, yarn ×{times}"
     assert found[0].reasons[0].query["times"] == str(times)
-    assert found[0].reasons[0].claim == 14
+    assert found[0].reasons[0].claim is None  # 14 is about NTK
     assert not any("yarn" in c.scheme for c in rank(Need(trained_length=100, target_length=100), FULL))
 
 
@@ -222,7 +222,11 @@ def test_precise_positions_multiply_the_score_by_what_was_measured_of_them():
     assert rope.score == pytest.approx(LEVELS[P_ROPE] / 10)  # 1/10 of the answers beside the best's 1/1.55
     assert [r.query["task"] for r in rope.reasons[:2]] == ["text", "token_back"]
     alibi = next(c for c in rank(precise, found) if c.scheme == "alibi")
-    assert [r.claim for r in alibi.reasons[:2]] == [15, 17]
+    assert [r.claim for r in alibi.reasons[:2]] == [17, 17]  # 15 is about what lies past the training length
+    longer = next(c for c in rank(precise.replace(target_length=200), found) if c.scheme == "alibi")
+    assert [r.claim for r in longer.reasons[:2]] == [15, 17]
+    for choice in rank(need, found):
+        assert choice.reasons[0].claim == {"alibi": 17, "alibi+rope": 21}.get(choice.scheme)
 
 
 def test_a_difference_within_the_seeds_is_said_to_depend_on_the_seed():
@@ -245,7 +249,7 @@ def test_the_memory_limit_comes_before_the_score():
     assert [c.fits for c in made] == [True] * 5 + [False] * 2
     assert [c.score for c in made[5:]] == pytest.approx([math.exp(1.5 - 1.6), math.exp(1.5 - 1.8)])
     alibi = made[-1].reasons[-1]
-    assert "64 MiB in a model" in alibi.text
+    assert "64 MiB in a model of 8 heads × 64 in float32 at 4,096 bytes, the bias made for 512 query rows" in alibi.text
     assert "more than 16 MiB" in alibi.text
     assert "takes the slopes" in alibi.condition
     assert alibi.claim == 16
@@ -299,7 +303,7 @@ def test_links_open_runs_that_are_made_and_claims_exist(task):
             assert reason.text.endswith(".")
             assert not reason.condition.endswith(".")
             if reason.page != "lab":
-                assert reason.page == "timing"
+                assert (reason.page, reason.query) == ("", {})
                 continue
             query = dict(reason.query)
             schemes, seeds = parse_schemes(query.pop("schemes")), tuple(map(int, query.pop("seeds").split(",")))
@@ -312,7 +316,10 @@ def test_links_open_runs_that_are_made_and_claims_exist(task):
 def test_reasons_repeat_the_numbers():
     first = rank(Need(trained_length=100, target_length=200), FULL)[1]
     assert first.scheme in ("rope", "rope, yarn ×2")
-    assert "1.50 nat a byte at 2 training lengths, 100% of the best" in first.reasons[0].text
+    assert (
+        "1.50 nats a byte at 2 training lengths, 100% of the best's probability for the right byte"
+        in first.reasons[0].text
+    )
     recall = rank(Need(task="recall", trained_length=100, target_length=100), FULL)[-1]
     assert "45% right at its training length, 68% of the best" in recall.reasons[0].text
     assert str(recall.reasons[0]) == recall.reasons[0].text
@@ -369,3 +376,23 @@ def test_relative_and_sizes():
         "1 GiB",
     ]
     assert size_text(2000 * 2**30) == "2,000 GiB"
+
+
+@pytest.mark.parametrize("best", ["alibi", "rope, yarn ×2", "alibi+rope"])
+def test_a_link_shows_a_scheme_beside_the_best_where_one_setting_can(best):
+    def change(run, times, level):
+        return 1.0 if run.label == best else level
+
+    made = rank(Need(trained_length=100, target_length=200), evidence(change))
+    assert made[0].scheme == best
+    for choice in made:
+        query = dict(choice.reasons[0].query)
+        schemes, seeds = parse_schemes(query.pop("schemes")), tuple(map(int, query.pop("seeds").split(",")))
+        setting = Setting(**{k: Setting.parse_field(k, v) for k, v in query.items()})
+        shown, problems = runs(schemes, setting, seeds)
+        assert not problems
+        labels = {run.label for run in shown}
+        assert choice.scheme in labels
+        other = {choice.scheme, best}
+        apart = "rope, yarn ×2" in other and other & {"alibi+rope", P_ROPE}
+        assert (best in labels) != bool(apart)

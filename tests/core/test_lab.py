@@ -775,3 +775,28 @@ def test_the_trainer_of_an_execution_is_that_of_its_config():
     progress, made = finished(Execution(run))
     assert [p.loss for p in progress] == [*losses, losses[-1]]
     assert [x for _, x in made.curve] == [round(x, 4) for x in losses]
+
+
+@pytest.mark.parametrize(("length", "times", "legal"), [(512, 9, "2 to 8"), (264, 16, "2 to 15"), (512, 16, "2 to 8")])
+@pytest.mark.parametrize("extension", ["none", "linear"])
+def test_fine_tuning_longer_than_training_allows_is_refused_before_anything_is_trained(length, times, legal, extension):
+    setting = Setting(train_length=length, extension=extension, times=times, finetune_steps=10)
+    with pytest.raises(SpecError, match=f"times = {times} is not legal .*; legal: {legal}$"):
+        Run(RopeSpec(), setting)
+    Run(RopeSpec(), setting.replace(finetune_steps=0))
+    assert Run(RopeSpec(), setting.replace(times=int(legal.split()[-1]))).finetuning.length <= 4096
+
+
+def test_slopes_are_one_a_head_of_the_lab():
+    (spec,) = parse_schemes("alibi(slopes=1,0.5,0.25,0.1)")
+    assert Run(spec).sized.slopes == (1, 0.5, 0.25, 0.1)
+    assert parse_schemes(scheme_text(spec)) == (spec,)
+
+
+@pytest.mark.parametrize("text", ["rope((((", "rope+learned", "rop", "rope*999"])
+def test_what_cannot_be_read_is_told_in_the_words_of_the_list(text):
+    with pytest.raises(SpecError) as caught:
+        parse_schemes(text)
+    (problem,) = caught.value.problems
+    assert problem.name.startswith("schemes")
+    assert problem.field in ("", "schemes")

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import random
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import torch
 from support import ROOT
 
+from posenc_core import lab_store
 from posenc_core.lab import Execution, Run, Setting, measure, parse_schemes
 from posenc_core.lab_store import MOST_KEPT, RESULTS, STALE, Store
 
@@ -245,20 +247,20 @@ def test_the_ones_not_read_for_longest_go_first(tmp_path):
     store, now = Store(tmp_path, None), time.time()
     for i in range(MOST_KEPT):
         for ending in ("json", "safetensors", "state") if i % 2 else ("state",):
-            path = tmp_path / f"key{i}.{ending}"
+            path = tmp_path / f"{i:032x}.{ending}"
             path.touch()
             os.utime(path, (now - 10_000 + i,) * 2)
     (tmp_path / "readme.txt").touch()
     os.utime(tmp_path / "readme.txt", (0, 0))
     store.put(made(ROPE).result, made(ROPE).model)
-    assert {p.stem for p in tmp_path.iterdir()} == {f"key{i}" for i in range(1, MOST_KEPT)} | {ROPE.key, "readme"}
+    assert {p.stem for p in tmp_path.iterdir()} == {f"{i:032x}" for i in range(1, MOST_KEPT)} | {ROPE.key, "readme"}
     os.utime(tmp_path / f"{ROPE.key}.safetensors", (0, 0))
     os.utime(tmp_path / f"{ROPE.key}.json", (0, 0))
     assert store.get(ROPE.key) == made(ROPE).result  # which makes it the newest
     learned = RUNS["learned"]
     store.put(made(learned).result, made(learned).model)
-    assert not list(tmp_path.glob("key1.*"))
-    assert {p.stem for p in tmp_path.iterdir()} >= {"key2", ROPE.key, learned.key}
+    assert not list(tmp_path.glob(f"{1:032x}.*"))
+    assert {p.stem for p in tmp_path.iterdir()} >= {f"{2:032x}", ROPE.key, learned.key}
 
 
 def test_files_that_a_killed_writer_left_go_too(tmp_path):
@@ -313,3 +315,50 @@ def test_writers_and_readers_at_once(tmp_path):
     assert [w.wait(60) for w in writers] == [0, 0]
     assert reads > 1
     assert {p.stem for p in tmp_path.iterdir()} == {r.key for r in runs}
+
+
+# ------------------------------------------------------------------ files of other people, broken files, limits
+
+
+def test_other_files_in_the_folder_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(lab_store, "MOST_KEPT", 2)
+    foreign = [tmp_path / name for name in ("mine.safetensors", "notes.json", "run1.state", "abc.txt")]
+    for path in foreign:
+        path.write_text("mine")
+        os.utime(path, (1, 1))
+    store = Store(tmp_path, None)
+    for seed in range(4):
+        store.save_state(f"{seed:032x}", {name: 0 for name in lab_store.STATE})
+        os.utime(tmp_path / f"{seed:032x}.state", (100 + seed, 100 + seed))
+    assert all(path.read_text() == "mine" for path in foreign)
+    assert len([p for p in tmp_path.glob("*.state") if lab_store.KEY.fullmatch(p.stem)]) == 2
+
+
+def test_states_are_bounded_by_their_size_too(tmp_path, monkeypatch):
+    store, state = Store(tmp_path, None), {name: torch.zeros(1000) for name in lab_store.STATE}
+    store.save_state("0" * 32, state)
+    os.utime(tmp_path / f"{'0' * 32}.state", (1, 1))
+    monkeypatch.setattr(lab_store, "MOST_BYTES", 2.5 * (tmp_path / f"{'0' * 32}.state").stat().st_size)
+    for seed in range(1, 5):
+        store.save_state(f"{seed:032x}", state)
+        os.utime(tmp_path / f"{seed:032x}.state", (100 + seed, 100 + seed))
+    assert sorted(int(p.stem, 16) for p in tmp_path.glob("*.state")) == [3, 4]
+
+
+def test_a_state_of_something_else_is_none(tmp_path):
+    torch.save({"step": 3}, tmp_path / f"{'a' * 32}.state")
+    torch.save([1], tmp_path / f"{'b' * 32}.state")
+    assert Store(tmp_path, None).state("a" * 32) is None
+    assert Store(tmp_path, None).state("b" * 32) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"loss": ["a"] * 128}, {"loss": [1.0]}, {"loss": [math.nan] * 128}, {"accuracy": [0.5] * 127}, {"machine": None},
+     {"loss": [1.0] * 129, "accuracy": [1.0] * 129}, {"slopes": ["x"]}, {"curve": [[1]]}],
+    ids=str,
+)  # fmt: skip
+def test_a_result_of_something_else_is_none(change):
+    data = next(iter(Store(None).shipped.values())).to_mapping()
+    assert lab_store.read_result(json.dumps(data)) is not None
+    assert lab_store.read_result(json.dumps(data | change)) is None

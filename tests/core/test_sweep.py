@@ -677,3 +677,52 @@ def test_dask_where_there_is_none(tmp_path, capsys, monkeypatch):
     assert caught.value.code == 2
     assert "dask = 'tcp://127.0.0.1:9' is not legal" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["bogus", "http://x:1", "tcp://host", "tcp://a b:1"])
+def test_an_address_that_is_none_is_refused_at_once(address, tmp_path, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--schemes", "none", "--seeds", "0", *SIZES, "--json", str(tmp_path / "out.jsonl"), "--dask", address])
+    assert caught.value.code == 2
+    assert "is not legal; legal: the address of a running scheduler" in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_folder_for_weights_that_is_a_file_is_refused_before_training(tmp_path, capsys):
+    (tmp_path / "taken").write_text("x")
+    with pytest.raises(SystemExit) as caught:
+        main(
+            [
+                "--schemes",
+                "none",
+                "--seeds",
+                "0",
+                *SIZES,
+                "--json",
+                str(tmp_path / "out.jsonl"),
+                "--weights",
+                str(tmp_path / "taken"),
+            ]
+        )
+    assert caught.value.code == 2
+    assert "weights = " in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_weights_that_are_missing_are_made_though_the_result_is_there(tmp_path):
+    out, folder = tmp_path / "out.jsonl", tmp_path / "weights"
+    assert main(["--schemes", "none", "--seeds", "0", *SIZES, "--json", str(out), "--quiet"]) == 0
+    before = out.read_bytes()
+    assert (
+        main(["--schemes", "none", "--seeds", "0", *SIZES, "--json", str(out), "--quiet", "--weights", str(folder)])
+        == 0
+    )
+    assert out.read_bytes() == before
+    keys = {json.loads(line)["key"] for line in before.splitlines()}
+    assert {p.stem for p in folder.glob("*.safetensors")} == keys
+
+
+def test_line_ends_of_a_text_are_part_of_it(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"one line\r\n" * 200)
+    assert sweep._text(path, ["text"]) == "one line\r\n" * 200
