@@ -113,8 +113,8 @@ def make(group: Sequence[Run], keys: Sequence[str], threads: int, weights: Path 
     """In a worker: `perform`. OtherWorker if the runs have other keys here than where the sweep was started."""
     if [r.key for r in group] != list(keys):
         raise OtherWorker(
-            f"the worker on {platform.node()} has Python {platform.python_version()} with another help text, or "
-            "another version of posenc_core: its results would not be those of these runs"
+            f"the worker on {platform.node()} has another version of posenc_core: its results would not be those of "
+            "these runs"
         )
     if weights is None:
         return perform(group, threads)

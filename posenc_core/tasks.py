@@ -1,23 +1,25 @@
 """What the toy model is trained on: text as bytes, and small tasks that need one ability each.
 
-The shipped text is the English that comes with every Python (pydoc_data.topics). Tasks: recall by content after Zoology
+The shipped text is the English of Python's own help. Tasks: recall by content after Zoology
 (Arora et al. 2023, arXiv:2312.04927), induction (Olsson et al. 2022, arXiv:2209.11895), brackets as in Dyck languages.
 """
 
 from __future__ import annotations
 
 import hashlib
+import lzma
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-HELD_OUT_SHARE = 0.1
+TEXT = Path(__file__).with_name("english.txt.xz")
 
 
 @dataclass(frozen=True)
@@ -31,32 +33,14 @@ class Corpus:
 
 @cache
 def english() -> Corpus:
-    """Python's own help topics without their repetitions, in the order of their names; a tenth is held out.
+    """The help topics of Python 3.11.7 (pydoc_data.topics), in the order of their names; a tenth is held out.
 
-    Topics quote each other, so a paragraph that came before is left out: else held-out text would be trained on.
+    Topics quote each other, so a paragraph that came before is left out: else held-out text would be trained on. The
+    text is kept here, since every Python words it a little differently. Copyright: docs/NOTICE.md.
     """
-    from pydoc_data.topics import topics
-
-    seen = set[str]()
-    parts: tuple[list[str], list[str]] = ([], [])
-    for name in sorted(topics):
-        text = _fresh_paragraphs(topics[name], seen)
-        sizes = [sum(map(len, part)) for part in parts]
-        held_out = sizes[1] + len(text) <= HELD_OUT_SHARE * (sum(sizes) + len(text))
-        parts[held_out].append(text)
-    train, held = ("".join(part) for part in parts)
-    digest = hashlib.sha256(f"{train}\0{held}".encode()).hexdigest()
-    return Corpus(encode(train), encode(held), digest)
-
-
-def _fresh_paragraphs(text: str, seen: set[str]) -> str:
-    kept = []
-    for paragraph in text.split("\n\n"):
-        key = " ".join(paragraph.split())
-        if key not in seen:
-            seen.add(key)
-            kept.append(paragraph.rstrip())
-    return "\n\n".join(kept) + "\n\n"
+    text = lzma.decompress(TEXT.read_bytes())
+    train, held = (torch.frombuffer(bytearray(part), dtype=torch.uint8) for part in text.split(b"\0"))
+    return Corpus(train, held, hashlib.sha256(text).hexdigest())
 
 
 def encode(text: str) -> Tensor:

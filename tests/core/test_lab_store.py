@@ -362,3 +362,37 @@ def test_a_result_of_something_else_is_none(change):
     data = next(iter(Store(None).shipped.values())).to_mapping()
     assert lab_store.read_result(json.dumps(data)) is not None
     assert lab_store.read_result(json.dumps(data | change)) is None
+
+
+# ------------------------------------------------------------------ what ships
+
+SHIPPED = Store(None).shipped
+
+
+def shipped_run(result):
+    return Run(result.spec, result.setting, result.seed)
+
+
+def test_every_shipped_result_stands_under_its_runs_key():
+    assert len(SHIPPED) > 150
+    for key, result in SHIPPED.items():
+        run = shipped_run(result)
+        assert run.key == key == result.key
+
+
+@pytest.mark.parametrize(
+    ("scheme", "task"), [("rope", "text"), ("rope(rotary_fraction=0.5)", "recall"), ("alibi", "token_back")]
+)
+def test_shipped_weights_have_the_losses_that_are_recorded(scheme, task):
+    run = Run(parse_schemes(scheme)[0], Setting(task=task))
+    result, model = Store(None).get(run.key), Store(None).model(run)
+    assert result is not None
+    assert model is not None
+    loss, accuracy = measure(run, model, run.setting.make_task(run.corpus))
+    for found, recorded in ((loss, result.loss), (accuracy, result.accuracy)):
+        expected = [math.nan if x is None else x for x in recorded]
+        assert found.tolist() == pytest.approx(expected, abs=2e-3, nan_ok=True)
+
+
+def test_what_ships_is_small():
+    assert sum(p.stat().st_size for p in (ROOT / "assets" / "lab").iterdir()) < 5_000_000

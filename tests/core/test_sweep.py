@@ -149,7 +149,7 @@ def test_what_waits_is_cancelled_when_the_sweep_is_interrupted():
 
 def test_a_worker_where_runs_have_other_keys_makes_nothing(monkeypatch):
     monkeypatch.setattr(sweep, "perform", lambda *_: pytest.fail("it was trained"))
-    with pytest.raises(sweep.OtherWorker, match=r"has Python \d.* with another help text"):
+    with pytest.raises(sweep.OtherWorker, match="has another version of posenc_core"):
         sweep.make([WANTED[0]], [WANTED[1].key], 1, None)
 
 
@@ -646,25 +646,24 @@ def test_dask_loses_nothing_when_a_worker_is_killed(cluster, tmp_path, monkeypat
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_dask_refuses_a_worker_with_another_text(cluster, tmp_path, capsys):
-    """As another Python has it: its own help topics are the corpus."""
+def test_dask_refuses_a_worker_with_another_version(cluster, tmp_path, capsys):
+    """One whose recipe is another."""
     from distributed import Client
 
-    other = tmp_path / "other" / "pydoc_data"
-    other.mkdir(parents=True)
-    (other / "__init__.py").touch()
-    (other / "topics.py").write_text(f"topics = {{'a': {'A text of some other Python. ' * 500!r}}}")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "sitecustomize.py").write_text("import posenc_core.lab\nposenc_core.lab.RECIPE += 1\n")
     with Client(cluster.address, set_as_default=False) as client:
         for worker in cluster.workers:
             worker.kill()
             worker.wait()
-        cluster.worker("other", path=(other.parent, ROOT))
+        cluster.worker("other", path=(other, ROOT))
         client.wait_for_workers(1, timeout=30)
     path = tmp_path / "out.jsonl"
     arguments = ["--json", str(path), "--schemes", "none", "--seeds", "0,1", "--dask", cluster.address]
     assert main([*arguments, *SIZES, "--quiet"]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "with another help text, or another version of posenc_core" in error
+    assert "has another version of posenc_core" in error
     assert error.endswith("0 of 2 runs done, run the same command to go on")
     assert path.read_bytes() == b""
 

@@ -1,4 +1,5 @@
 import hashlib
+import platform
 from collections import Counter
 
 import pytest
@@ -62,6 +63,29 @@ def test_the_text_is_english_and_split():
     assert b"the" in held_out
     train.decode(), held_out.decode()
     assert text.digest == hashlib.sha256(train + b"\0" + held_out).hexdigest()
+
+
+def fresh_paragraphs(text, seen):
+    kept = []
+    for paragraph in text.split("\n\n"):
+        if (key := " ".join(paragraph.split())) not in seen:
+            seen.add(key)
+            kept.append(paragraph.rstrip())
+    return "\n\n".join(kept) + "\n\n"
+
+
+@pytest.mark.skipif(platform.python_version() != "3.11.7", reason="the text is from the help topics of Python 3.11.7")
+def test_the_text_is_made_of_pythons_help_topics():
+    """Sorted topics without repeated paragraphs; one is held out while a tenth of all characters are not."""
+    from pydoc_data.topics import topics
+
+    seen, parts = set(), ([], [])
+    for name in sorted(topics):
+        text = fresh_paragraphs(topics[name], seen)
+        train, held_out = (sum(map(len, part)) for part in parts)
+        parts[held_out + len(text) <= 0.1 * (train + held_out + len(text))].append(text)
+    assert english().train.tolist() == list("".join(parts[0]).encode())
+    assert english().held_out.tolist() == list("".join(parts[1]).encode())
 
 
 def test_held_out_text_is_never_in_the_training_text():
