@@ -39,6 +39,7 @@ with st.sidebar:
 notice = st.container()  # filled last: the page's own widgets may have had to replace values too
 try:
     page.run()
+    show.claims_here()
 except Exception:  # the URL of what led here is worth having; an interrupted run must not write its half of it
     state.end()
     raise

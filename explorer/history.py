@@ -6,8 +6,8 @@ import streamlit as st
 
 # Streamlit pushes an entry for every write of the query. Its own widget binding replaces the entry instead, which is
 # what a reader expects; there is no option for it, so a push that changes only the query becomes a replacement, unless
-# the reader has just followed a link to the page shown. On the way to another page it can push the new page's query onto
-# the old page's path first; that one is dropped, else Back would open the old page with the new page's query.
+# the reader has just followed a link to the page shown. On the way to another page it can push the new page's query
+# onto the old page's path first; that one is dropped, else Back would open the old page with the new page's query.
 _JS = """
 export default function () {
   if (history.posencReplaces) return;

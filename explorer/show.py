@@ -17,6 +17,7 @@ from explorer.scaling_text import SCALING_TEXT, scaling_note
 from explorer.text import SCHEME_TEXT, Try, formula_of
 from explorer.widgets import Chosen
 from explorer.words import plain
+from posenc_core.claims_table import CLAIMS
 from posenc_core.schemes.rope import RopeSpec
 
 MOST_LINES = 20  # of a notice
@@ -73,13 +74,18 @@ def numbers(items: Sequence[tuple[str, str, str]]) -> None:
 def chart(
     make: Callable[..., alt.TopLevelMixin], data: pd.DataFrame, *, name: str, alt_text: str, **options: Any
 ) -> None:
-    """Draw a chart of explorer.charts and offer it as a file. `make` must not look into the data."""
+    """Draw a chart of explorer.charts and offer it as a file. `make` must not look into the data.
+
+    Options are those of `make`; on_select is called once what a reader's click selects stands in the session at `key`.
+    """
+    select = {n: options.pop(n) for n in ("key", "on_select") if n in options}
     # names of series hold parameters and change with every step: they are put into the template afterwards
     stands_for = {chr(FIRST_STAND_IN + i): name for i, (name, _) in enumerate(options.get("series", ()))}
     stand_in = {name: mark for mark, name in stands_for.items()}
     known = _frozen({k: _renamed(v, stand_in) for k, v in options.items()})
     template = _template(make, f"{make.__module__}.{make.__qualname__}", tuple(data.columns), known)
-    st.vega_lite_chart(data, _renamed(template, stands_for), width="stretch", alt=alt_text)
+    drawn = _renamed(template, stands_for)
+    st.vega_lite_chart(data, drawn, width="stretch", alt=alt_text, **select)
     _files(
         name,
         png=lambda: _to_png(make(data, **options)),
@@ -118,6 +124,19 @@ def below(seen: str, tries: Sequence[Try] = ()) -> None:
         )
         if item.then:
             st.caption(item.then)
+
+
+def claims_here() -> None:
+    """Links to the claims that the page shows. The Lab page tells those of what it measured itself."""
+    found = [claim for claim in CLAIMS if claim.page == state.page() != "lab"]
+    if found:
+        st.markdown("Claims about what is shown here:")
+        with st.container(horizontal=True):
+            for claim in found:
+                st.page_link(
+                    st.session_state[PAGES]["claims"], label=f"{claim.number} · {plain(claim.name)}",
+                    icon=":material/fact_check:", query_params=state.link({"claim": str(claim.number)}),
+                )  # fmt: skip
 
 
 def _files(name: str, **makers: Callable[[], bytes | str]) -> None:

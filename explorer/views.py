@@ -193,8 +193,15 @@ class ChoosingView(Need):
 
 
 class LabView(Setting):
-    """The Extrapolation lab page: the lab's setting, which schemes and seeds, and what is looked at."""
+    """The Extrapolation lab page: the lab's setting, which schemes and seeds, and what is looked at.
 
+    Smaller models than the command line allows: a step of theirs is short, so that Stop is obeyed within a second.
+    """
+
+    train_length: int = param(64, Setting.param("train_length").meaning, ge=16, le=256, step=8, unit="positions",
+                              ticks=(16, 32, 64, 128, 256))  # fmt: skip
+    width: int = param(64, Setting.param("width").meaning, ge=16, le=128, step=8, unit="dimensions",
+                       ticks=(32, 64, 128))  # fmt: skip
     schemes: str = param(
         DEFAULT_SCHEMES, "what is trained: schemes with parameters, such as rope(base=500000); + joins the layers of a "
         "hybrid, such as alibi+rope", max_length=400,

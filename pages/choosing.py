@@ -14,12 +14,15 @@ from posenc_core.choosing import Reason
 def links(reason: Reason) -> None:
     """To what measured it, and to the claim that it bears on."""
     pages = st.session_state[show.PAGES]
+    if not reason.page and reason.claim is None:
+        return
     with st.container(horizontal=True, gap="medium"):
-        page = pages[reason.page]
-        st.page_link(
-            page, label=f"See it: {page.title}", icon=":material/science:",
-            query_params=claim_pictures.experiment(reason.query, state.link({})),
-        )  # fmt: skip
+        if reason.page:
+            page = pages[reason.page]
+            st.page_link(
+                page, label=f"See it: {page.title}", icon=":material/science:",
+                query_params=claim_pictures.experiment(reason.query, state.link({})),
+            )  # fmt: skip
         if reason.claim is not None:
             st.page_link(
                 pages["claims"], label=f"Claim {reason.claim}: {compute.BY_NUMBER[reason.claim].name}",
@@ -30,10 +33,11 @@ def links(reason: Reason) -> None:
 chosen = widgets.chosen()
 view = widgets.View(ChoosingView)
 show.titled("Choosing", chosen, "Say what a model is wanted for; the schemes are ranked by what the lab measured.")
-numbers, controls = st.container(), st.columns(3)
-for index, name in enumerate(p.name for p in ChoosingView.params()):
-    with controls[index % len(controls)]:
-        view.field(name)
+numbers, names = st.container(), [p.name for p in ChoosingView.params()]
+for row in (names[:3], names[3:]):  # rows, which a phone shows one below the other
+    for column, name in zip(st.columns(3), row, strict=True):
+        with column:
+            view.field(name)
 need = view.close()
 made = compute.ranked(need)
 with numbers:
@@ -41,10 +45,11 @@ with numbers:
 frame = pictures.bars(made.choices, chosen.specs)
 show.chart(
     bars.bars, frame, name="ranking", alt_text="The schemes, best first", name_title="scheme",
-    value_title=f"beside the best, at {need.measured} × the training length (%)", series=pictures.SERIES,
+    value_title=pictures.axis(need), series=pictures.SERIES,
     domain=pictures.DOMAIN, ticks=pictures.TICKS, names=len(frame), labels=True,
 )  # fmt: skip
 show.below(pictures.verdict(need, made.choices), pictures.tries(need))
+st.caption(show.plain(pictures.meaning(need)))
 if told := pictures.words(frame):
     st.caption(show.plain(told))
 st.caption(show.plain(claim_pictures.recorded(made.results, made.runs, made.here)))

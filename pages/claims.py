@@ -42,12 +42,38 @@ def words_field(view: widgets.View[ClaimsView]) -> None:
 
 
 def experiment_link(judged: Judged) -> None:
-    """Opens the page that shows what was measured."""
+    """Opens the page that shows what was measured, or the main part of it."""
     page = st.session_state[show.PAGES][judged.claim.page]
     st.page_link(
         page, label=f"Open the experiment: {page.title}", icon=":material/science:",
         query_params=pictures.experiment(judged.claim.query, state.link({})),
     )  # fmt: skip
+
+
+def other_experiments(judged: Judged) -> None:
+    """Opens each of the settings that a claim is measured by."""
+    main, *others = pictures.experiments(judged)
+    if not others:
+        return
+    st.caption(f"That is {show.plain(main[0])}. The other numbers are measured in:")
+    page = st.session_state[show.PAGES][judged.claim.page]
+    with st.container(horizontal=True, gap="small"):
+        for name, query in others:
+            st.page_link(
+                page, label=show.plain(name), icon=":material/science:",
+                query_params=pictures.experiment(query, state.link({})),
+            )  # fmt: skip
+
+
+def open_cell() -> None:
+    """A click on a cell opens its claim."""
+    for cell in st.session_state[cells_key()].selection.get(verdicts.CELLS, []):
+        state.put(claim=int(cell["number"]))
+
+
+def cells_key() -> str:
+    """A chart of its own for each claim that is open: a cell that was clicked can be clicked again after closing."""
+    return f"_cells_{state.get('claim', 0)}"
 
 
 def claim_link(label: str, claim: int, icon: str) -> None:
@@ -84,6 +110,7 @@ def large(judged: Judged) -> None:
     with told:
         st.markdown(pictures.details(judged))
         experiment_link(judged)
+        other_experiments(judged)
         with st.container(horizontal=True, gap="medium"):
             for label, other in pictures.neighbours(judged, list(compute.BY_NUMBER)):
                 claim_link(label, other, ":material/arrow_forward:")
@@ -132,7 +159,7 @@ with picture:
     cells, rows = pictures.cells(judged, fits, number)
     show.chart(
         verdicts.verdicts, cells, name="claims", alt_text="Every claim with its verdict", series=pictures.SERIES,
-        rows=rows,
+        rows=rows, key=cells_key(), on_select=open_cell,
     )  # fmt: skip
     show.below(pictures.summary(judged), pictures.tries(judged, wanted))
     if wanted != ClaimsView(claim=number):

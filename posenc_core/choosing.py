@@ -14,7 +14,7 @@ from typing import Literal
 
 from posenc_core.attention import QUERIES
 from posenc_core.claims import Evidence
-from posenc_core.claims_lab import P_ROPE, PAST, SEEDS, Group, NotMeasured, Sample, family, group
+from posenc_core.claims_lab import NEAR_TASKS, P_ROPE, PAST, SEEDS, TASKS, Group, NotMeasured, Sample, family, group
 from posenc_core.lab import Metric, Run, label
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.hybrid import HybridSpec
@@ -28,7 +28,15 @@ MEASURED = (1, *PAST)  # training lengths
 LONGEST = 2**24
 HEADS, D_HEAD, ITEM = 8, 64, 4  # of the model that memory is told for, as the Timing page's layer, in float32
 SCHEMES = ("none", "sinusoidal", "learned", "rope", "alibi", "alibi+rope", P_ROPE)
-CLAIMED = {"learned": 5, "sinusoidal": 6, "rope": 12, "alibi": 15, "alibi+rope": 21, P_ROPE: 23}  # claims about length
+PAST_CLAIMS: dict[str, tuple[int, tuple[str, ...]]] = {  # claims about length, and the tasks that they are judged by
+    "learned": (5, TASKS),
+    "sinusoidal": (6, ("text",)),
+    "rope": (12, ("text",)),
+    "alibi": (15, ("text", "recall")),
+    P_ROPE: (23, ("recall",)),
+}
+WITHIN_CLAIMS = {"alibi": (17, NEAR_TASKS)}  # claims about the training length
+EVERYWHERE_CLAIMS = {"alibi+rope": 21}
 YARN = {"text": PAST}  # multiples of the training length that RoPE is extended to; other tasks: EXTENDED
 EXTENDED = (4,)
 
@@ -93,7 +101,8 @@ class Need(Spec):
 
 @dataclass(frozen=True)
 class Reason:
-    """A sentence with what was measured. `page` and `query` show it; `claim` is the number of a claim about it.
+    """A sentence with what was measured. `page` and `query` show it, an empty page if none does; `claim` is the number
+    of a claim about it.
 
     `condition`: what it depends on, empty for nothing.
     """
@@ -152,10 +161,30 @@ class Candidate:
     def _options(self) -> dict[str, object]:
         return {"extension": "yarn", "times": self.times} if self.times > 1 else {}
 
-    def link(self, task: str) -> dict[str, str]:
-        """The query of the Lab page that shows it."""
-        told = {"schemes": self.scheme, "task": task, "seeds": ",".join(map(str, SEEDS))}
-        return told | {name: str(value) for name, value in self._options.items()}
+    def link(self, task: str, best: Candidate | None = None) -> dict[str, str]:
+        """The query of the Lab page that shows it, beside the best where one setting of the lab shows both.
+
+        An extension is one for all schemes there, which shows RoPE before it too; hybrids and p-RoPE are not measured
+        with one.
+        """
+        other = best or self
+        options = self._options or other._options
+        both = [c.scheme for c in (self, other)]
+        if options and not set(both) <= {"none", "sinusoidal", "learned", "alibi", "rope"}:
+            options = self._options
+            both = [self.scheme] if options else both  # what is extended is RoPE, which is then shown without
+        told = {"schemes": ", ".join(dict.fromkeys(both)), "task": task, "seeds": ",".join(map(str, SEEDS))}
+        return told | {name: str(value) for name, value in options.items()}
+
+    def claim(self, task: str, reached: int) -> int | None:
+        """The number of a claim about what is told of it: its measurement in a task at so many training lengths."""
+        if self.times > 1:
+            return None
+        within, tasks = WITHIN_CLAIMS.get(self.scheme, (None, ()))
+        if task in tasks and (reached == 1 or task == "token_back"):
+            return within
+        past, tasks_past = PAST_CLAIMS.get(self.scheme, (None, ()))
+        return past if reached > 1 and task in tasks_past else EVERYWHERE_CLAIMS.get(self.scheme)
 
 
 def _extended(task: str, reached: int) -> Candidate:
@@ -209,14 +238,14 @@ def rank(need: Need, evidence: Evidence) -> list[Choice]:
     made = [_Ranked(c) for c in candidates(need.task, reached)]
     for one in made:
         one.measure(tasks, reached, evidence)
-    known = [one.samples for one in made if one.samples]
-    best = {task: _best([samples[task] for samples in known], metric_of(task)) for task in tasks if known}
+    known = [one for one in made if one.samples]
+    best = {task: _best(known, task) for task in tasks if known}
     choices = [one.choice(need, best) for one in made]
     return sorted(choices, key=lambda c: (c.score is None, not c.fits, -(c.score or 0.0)))
 
 
-def _best(samples: Sequence[Sample], metric: Metric) -> Sample:
-    return (min if metric == "loss" else max)(samples, key=lambda s: s.mean)
+def _best(known: Sequence[_Ranked], task: str) -> _Ranked:
+    return (min if metric_of(task) == "loss" else max)(known, key=lambda one: one.samples[task].mean)
 
 
 @dataclass
@@ -231,7 +260,7 @@ class _Ranked:
     def measure(self, tasks: Mapping[str, None], reached: int, evidence: Evidence) -> None:
         for task in tasks:
             try:
-                source = self.candidate if task != "token_back" else _precise(self.candidate)
+                source = self.source(task)
                 found = source.group(evidence, task)
                 self.trained[task] = found.at(1, metric_of(task))
             except NotMeasured:
@@ -243,15 +272,19 @@ class _Ranked:
                 self._none("it has no value past its training length")
                 return
 
+    def source(self, task: str) -> Candidate:
+        """What was measured in the task for it."""
+        return self.candidate if task != "token_back" else _precise(self.candidate)
+
     def _none(self, why: str) -> None:
         self.why, self.samples = why, {}
 
-    def choice(self, need: Need, best: Mapping[str, Sample]) -> Choice:
+    def choice(self, need: Need, best: Mapping[str, _Ranked]) -> Choice:
         reasons, score = list[Reason](), 1.0 if self.samples else None
         if score is None:
-            reasons.append(self._unknown(need))
+            reasons.append(self._unknown(need, best.get(need.task)))
         for task, sample in self.samples.items():
-            share = relative(sample, best[task], metric_of(task))
+            share = relative(sample, best[task].samples[task], metric_of(task))
             assert score is not None
             score *= share
             reasons.append(self._measured(need, task, share, best[task]))
@@ -259,20 +292,20 @@ class _Ranked:
         fits = not need.memory or room <= need.memory * 2**20
         reasons.append(self._memory(need, room, fits))
         if need.bytes_per_character > 1:
-            reasons.append(_script(need, self.candidate.link(need.task)))
+            reasons.append(_script(need))
         return Choice(self.candidate.label, score, fits, tuple(reasons))
 
-    def _unknown(self, need: Need) -> Reason:
-        return Reason(
-            f"Not ranked: {self.why}.", "lab", self.candidate.link(need.task), CLAIMED.get(self.candidate.scheme)
-        )
+    def _unknown(self, need: Need, best: _Ranked | None) -> Reason:
+        link = self.candidate.link(need.task, best.source(need.task) if best else None)
+        return Reason(f"Not ranked: {self.why}.", "lab", link, self.candidate.claim(need.task, need.measured))
 
-    def _measured(self, need: Need, task: str, share: float, best: Sample) -> Reason:
+    def _measured(self, need: Need, task: str, share: float, first: _Ranked) -> Reason:
         metric, sample, reached = metric_of(task), self.samples[task], need.measured
-        source = self.candidate if task != "token_back" else _precise(self.candidate)
-        say = (lambda x: f"{x:.2f} nat a byte") if metric == "loss" else (lambda x: f"{x:.0%} right")
+        source, best = self.source(task), first.samples[task]
+        say = (lambda x: f"{x:.2f} nats a byte") if metric == "loss" else (lambda x: f"{x:.0%} right")
         lengths = "its training length" if reached == 1 else f"{reached} training lengths"
         text = f"{task}: {say(sample.mean)} at {lengths}, {share:.0%} of the best"
+        text += "'s probability for the right byte" if metric == "loss" else ""
         if reached > 1:
             text += f"; {say(self.trained[task].mean)} at the training length"
         conditions = list[str]()
@@ -290,19 +323,20 @@ class _Ranked:
                 f"the seed: the best is {apart:.3f} away, among seeds it differs by {spread:.3f}, so they cannot be "
                 f"told apart by {len(sample.values)} seeds"
             )
-        claim = 14 if source.times > 1 else CLAIMED.get(source.scheme)
-        if task == "token_back" and source.scheme == "alibi":
-            claim = 17
-        return Reason(text + ".", "lab", source.link(task), claim, "; ".join(conditions))
+        link = source.link(task, first.source(task))
+        return Reason(text + ".", "lab", link, source.claim(task, reached), "; ".join(conditions))
 
     def _memory(self, need: Need, room: int, fits: bool) -> Reason:
         limit = f", {'within' if fits else 'more than'} {need.memory:,} MiB" if need.memory else ""
-        text = f"Positions take {size_text(room)} in a model at {need.target:,} bytes{limit}."
         spec = self.candidate.spec
         bias = any(isinstance(s, AlibiSpec) for s in (spec.layers if isinstance(spec, HybridSpec) else (spec,)))
+        rows = f", the bias made for {QUERIES} query rows at a time" if bias else ""
+        text = (
+            f"Positions take {size_text(room)} in a model of {HEADS} heads × {D_HEAD} in float32 "
+            f"at {need.target:,} bytes{rows}{limit}."
+        )
         condition = f"the kernel: one that takes the slopes needs {HEADS} numbers instead of a bias" if bias else ""
-        shown = "rope" if self.candidate.scheme == P_ROPE else self.candidate.scheme.split("+")[0]
-        return Reason(text, "timing", {"scheme": shown, "longest": "2048"}, 16 if bias else None, condition)
+        return Reason(text, "", {}, 16 if bias else None, condition)  # the Timing page shows whole layers
 
 
 def relative(sample: Sample, best: Sample, metric: Metric) -> float:
@@ -312,12 +346,12 @@ def relative(sample: Sample, best: Sample, metric: Metric) -> float:
     return sample.mean / best.mean if best.mean else 1.0
 
 
-def _script(need: Need, query: Mapping[str, str]) -> Reason:
+def _script(need: Need) -> Reason:
     text = (
         f"{need.target_length:,} characters are {need.target:,} bytes in {need.languages} scripts "
         f"({need.bytes_per_character:.1f} a character), {ratio_text(need)} training lengths."
     )
-    return Reason(text, "lab", query, None, "the tokenizer: one trained on the script needs fewer tokens")
+    return Reason(text, "", {}, None, "the tokenizer: one trained on the script needs fewer tokens")
 
 
 def ratio_text(need: Need) -> str:

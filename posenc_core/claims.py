@@ -6,6 +6,8 @@ Verdicts are computed from what was measured; nothing here is decided by hand bu
 from __future__ import annotations
 
 import importlib
+import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -68,6 +70,34 @@ def decide(always: bool, sometimes: bool, numbers: Iterable[Number], *, conditio
     return Judgement("does not hold", tuple(numbers), reason)
 
 
+ROUNDED_AWAY = 1e-9  # what is smaller is rounding of float64, as the judges have it
+EXACT = 1e15  # from there on a number is written with an exponent
+
+
+def amount(value: float, unit: str = "", spread: float = 0.0) -> str:
+    """A number in at most four digits, with its unit and half of its spread: 1.902 ± 0.01 nats, 62,832, 7%.
+
+    A share ("of the output") is written in percent; a count of so many ("of 9") is not. What is smaller than rounding
+    is none, with the power of ten that it is below.
+    """
+    if 0 < abs(value) < ROUNDED_AWAY:
+        return f"none (below 1e{math.floor(math.log10(abs(value))) + 1})"
+    if unit.startswith("of ") and not re.match(r"of [\d.,]+( |$)", unit):
+        value, spread, unit = 100 * value, 100 * spread, f"% {unit}"
+    if not math.isfinite(value):
+        text = "not a number" if math.isnan(value) else "infinite"
+    elif abs(value) >= EXACT:
+        text = f"{value:.4g}"
+    elif value == int(value):
+        text = f"{int(value):,}"
+    elif abs(value) >= 1000:
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.4g}" if abs(value) >= 1e-3 else f"{value:.2g}"
+    text += f" ± {spread / 2:.2g}" if spread else ""
+    return text + (unit if unit == "" or unit[0] in "%×" else f" {unit}")
+
+
 def listed(words: Iterable[str]) -> str:
     """a, b and c; none for no words."""
     *most, last = tuple(words) or ("none",)
@@ -79,7 +109,8 @@ class Claim:
     """A claim in one sentence, where it stands (`source`, `reference`), and how it is tested.
 
     `experiment` says in a sentence what is measured. `page` and `query` are a link of the app that shows it. `runs` are
-    the lab's runs that it needs. `judge` computes the judgement; "not measured" where a run is missing.
+    the lab's runs that it needs. `judge` computes the judgement; "not measured" where a run is missing. `decided_at`:
+    the training lengths that it is mainly judged at.
     """
 
     number: int
@@ -92,6 +123,7 @@ class Claim:
     query: Mapping[str, str]
     judge: Callable[[Evidence], Judgement]
     runs: Callable[[], list[Run]] = list
+    decided_at: tuple[int, ...] = (16,)
 
 
 if __name__ == "__main__":

@@ -142,10 +142,10 @@ def wavelength_ends(evidence: Evidence) -> Judgement:
         starts and exact,
         starts and exact_ending,
         (
-            Number("first wavelength", first, "times 2π"),
-            Number("last wavelength, d_model 512", last, "times base·2π"),
-            Number(f"last wavelength, d_model {WIDTH}", last_narrow, "times base·2π"),
-            Number("last wavelength, exponent i/(d/2 - 1)", last_ending, "times base·2π"),
+            Number("first wavelength", first, "of a full 2π"),
+            Number("last wavelength, d_model 512", last, "of base·2π"),
+            Number(f"last wavelength, d_model {WIDTH}", last_narrow, "of base·2π"),
+            Number("last wavelength, exponent i/(d/2 - 1)", last_ending, "of base·2π"),
         ),
         condition="only nearly: the formula's last exponent is 1 - 2/d, so at 512 dimensions the last wavelength is "
         f"{last:.1%} of base·2π; it is exact with the exponent i/(d/2 - 1) of tensor2tensor (endpoint = true)",
@@ -172,10 +172,10 @@ def integer_indices(evidence: Evidence) -> Judgement:
         grown > BLOWN_UP,
         False,
         (
-            Number("index at position 511", grown, "times a token's norm"),
+            Number("index at position 511", grown, "× a token's norm"),
             Number("cosine of two tokens there", alike),
             Number("cosine of the same tokens without it", before),
-            Number("index/(L-1) at position 511", kept, "times a token's norm"),
+            Number("index/(L-1) at position 511", kept, "× a token's norm"),
         ),
         reason=f"at position 511 it has {grown:.3g} times a token's norm, not {BLOWN_UP:g}",
     )
@@ -488,7 +488,7 @@ def cached_keys(evidence: Evidence) -> Judgement:
             Number("rope: change of a cached key", worst["rope"]),
             *(Number(f"{name}: change of a cached key", worst[name], "of the largest feature") for name in odd),
             Number("dynamic: error of scores with keys kept to 8 times", stale, "of a score"),
-            Number("index/(L-1) with L the text's length: change of an index", grown, "of 1"),
+            Number("index/(L-1) with L the text's length: change of an index", grown),
         ),
         condition=f"frequencies that do not follow the length: the keys of {listed(odd)} change, unless they are "
         "cached unrotated",
@@ -554,7 +554,7 @@ def cosine_exponent(evidence: Evidence) -> Judgement:
     )
 
 
-DIFFERENT = 0.1  # nat
+DIFFERENT = 0.1  # nats
 
 
 def unscaled_scores(evidence: Evidence) -> Judgement:
@@ -571,14 +571,14 @@ def unscaled_scores(evidence: Evidence) -> Judgement:
         same,
         same_small,
         (
-            Number("entropy with 1/√d", entropy, f"nat, at most {math.log(count):.2f}"),
-            Number("entropy without", entropy_raw, "nat"),
+            Number("entropy with 1/√d", entropy, f"nats, at most {math.log(count):.2f}"),
+            Number("entropy without", entropy_raw, "nats"),
             Number("largest weight with 1/√d", with_scale.amax(-1).mean().item()),
             Number("largest weight without", without.amax(-1).mean().item()),
-            Number("entropy without, queries drawn √d smaller (T5)", entropy_small, "nat"),
+            Number("entropy without, queries drawn √d smaller (T5)", entropy_small, "nats"),
         ),
         condition="queries drawn √d smaller, as in T5; else the weights are far sharper: an entropy of "
-        f"{entropy_raw:.2f} nat, with the division {entropy:.2f}",
-        reason=f"the entropy is {entropy_raw:.2f} nat instead of {entropy:.2f}, and {entropy_small:.2f} with queries "
+        f"{entropy_raw:.2f} nats, with the division {entropy:.2f}",
+        reason=f"the entropy is {entropy_raw:.2f} nats instead of {entropy:.2f}, and {entropy_small:.2f} with queries "
         "drawn √d smaller",
     )

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from posenc_core import choosing, claims_direct, claims_lab
-from posenc_core.claims import Claim, Evidence, Judgement, Number
+from posenc_core.claims import Claim, Evidence, Judgement, Number, amount
 from posenc_core.claims_lab import GAP, P_ROPE, PARTIAL, SEEDS, TUNED, LabJudge
 from posenc_core.lab import DEFAULT_SCHEMES, Result, Run, Setting, parse_schemes, runs
 from posenc_core.lab_store import Store
@@ -136,7 +136,7 @@ CLAIMS: tuple[Claim, ...] = (
         "RoPE degrades at twice the training length.",
         "paper", PRESS,
         "Three models with RoPE are trained at 64 bytes and read the same held-out bytes at 1 to 16 times that length.",
-        "lab", _lab("rope, alibi"), **_from_lab(claims_lab.rope_degrades),
+        "lab", _lab("rope, alibi"), **_from_lab(claims_lab.rope_degrades), decided_at=(2,),
     ),
     Claim(
         13, "Position interpolation",
@@ -145,7 +145,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"The same models with all frequencies divided by 2 and by 4, at once and after {TUNED} steps at the new "
         "length; beside them as much fine-tuning without it, which has to do worse if it is PI that repairs.",
         "lab", _lab("rope", extension="linear", times=4, finetune_steps=TUNED),
-        **_from_lab(claims_lab.interpolation_repairs),
+        **_from_lab(claims_lab.interpolation_repairs), decided_at=(2, 4),
     ),
     Claim(
         14, "NTK-aware scaling",
@@ -153,7 +153,7 @@ CLAIMS: tuple[Claim, ...] = (
         "article", "bloc97 2023; Peng et al. 2023, arXiv:2309.00071",
         "The same models with the base that NTK takes for 2 times the length, untrained; beside it YaRN, and dynamic "
         "NTK by Hugging Face's formula with factor 2, which at that length stretches the longest wavelength more.",
-        "lab", _lab("rope", extension="ntk", times=2), **_from_lab(claims_lab.ntk_repairs),
+        "lab", _lab("rope", extension="ntk", times=2), **_from_lab(claims_lab.ntk_repairs), decided_at=(2,),
     ),
     Claim(
         15, "ALiBi extrapolates",
@@ -179,6 +179,7 @@ CLAIMS: tuple[Claim, ...] = (
         "ALiBi beside RoPE at their training length of 64, the only one tested: loss on text and on short texts, as a "
         "share of RoPE's, and right answers for the letter 8 positions back, as a share of all.",
         "lab", _lab("alibi, rope", task="token_back"), **_from_lab(claims_lab.alibi_is_worse),
+        decided_at=(1,),
     ),
     Claim(
         18, "ALiBi's slopes",
@@ -217,6 +218,7 @@ CLAIMS: tuple[Claim, ...] = (
         "article", "articles",
         "Steps until the loss that fixed slopes have in their last quarter, and the final loss, α = 0.5.",
         "lab", _lab("alibi", slope_training="dynamic"), **_from_lab(claims_lab.dynamic_slopes),
+        decided_at=(1,),
     ),
     Claim(
         23, "p-RoPE",
@@ -235,6 +237,7 @@ CLAIMS: tuple[Claim, ...] = (
         "et al. draw positions at test time too, and from more than the longest test; here tests take consecutive "
         f"ones, so up to {GAP} times the length is judged, and what lies beyond only shown.",
         "lab", _lab("rope, sinusoidal", position_gap=GAP), **_from_lab(claims_lab.perturbed_positions),
+        decided_at=(2, 4),
     ),
     Claim(
         25, "The KV cache",
@@ -286,10 +289,8 @@ def recorded(results: Iterable[Path] = ()) -> Evidence:
 
 def number_text(number: Number) -> str:
     """A number with its spread and unit, and the one that the claim gives."""
-    spread = f" ± {number.spread / 2:.2g}" if number.spread else ""
-    unit = f" {number.unit}" if number.unit else ""
     claimed = f" (claimed: {number.claimed})" if number.claimed else ""
-    return f"{number.name}: {number.value:,.4g}{spread}{unit}{claimed}"
+    return f"{number.name}: {amount(number.value, number.unit, number.spread)}{claimed}"
 
 
 def to_mapping(claim: Claim, judgement: Judgement) -> dict[str, Any]:

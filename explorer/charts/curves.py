@@ -85,7 +85,8 @@ def curves(
     x = alt.X(
         "x:Q", title=x_title, scale=_scale(x_log, x_domain),
         axis=alt.Axis(grid=False, tickCount=8, labelFlush=True, labelOverlap=True,
-                      values=list(x_ticks) if x_ticks else alt.Undefined),
+                      values=list(x_ticks) if x_ticks else alt.Undefined,
+                      format=",.10~g" if x_ticks else alt.Undefined),
     )  # fmt: skip
     y = alt.Y("y:Q", title=y_title, scale=_scale(y_log, y_domain), axis=alt.Axis(tickCount=6))
     shape = {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2} if dashed else {"symbolSize": 60}
@@ -93,6 +94,7 @@ def curves(
     legend = shown if len(names) > 1 else None
     colour = alt.Color("series:N", scale=alt.Scale(domain=names, range=colours), legend=legend)
     base = alt.Chart(data)
+    # only points tell: Streamlit's own tooltip would call a band's lower end y, and a line's first point all of it
     tooltip = [
         alt.Tooltip("series:N", title="what"),
         alt.Tooltip("x:Q", title=x_title, format=",.6~g"),
@@ -107,14 +109,19 @@ def curves(
         layers.append(
             base.transform_filter("datum.part === 'band'")
             .mark_area(opacity=0.22)
-            .encode(x=x, y=alt.Y("low:Q", title=y_title), y2="high:Q", color=colour)
+            .encode(x=x, y=alt.Y("low:Q", title=y_title), y2="high:Q", color=colour, tooltip=alt.value(None))
         )
     lines = base.transform_filter("datum.part === 'line'")
     patterns = [[5, 3] if name in dashed else [1, 0] for name in names]
     dash = alt.StrokeDash("series:N", scale=alt.Scale(domain=names, range=patterns), legend=None)
     layers.append(
         lines.mark_line(strokeWidth=1.6, clip=True).encode(
-            x=x, y=y, color=colour, strokeDash=dash if dashed else alt.Undefined, detail="strand:N"
+            x=x,
+            y=y,
+            color=colour,
+            strokeDash=dash if dashed else alt.Undefined,
+            detail="strand:N",
+            tooltip=alt.value(None),
         )
     )
     dots = base.transform_filter("datum.part === 'line' && datum.hover && isValid(datum.y)")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,15 +22,14 @@ from posenc_core import Problem, Spec, SpecError, lab
 from posenc_core.lab import Execution, Progress, Result, Run, Setting
 from posenc_core.lab_store import SHIPPED, Store
 from posenc_core.model import ToyModel
-from posenc_core.schemes.hybrid import HybridSpec
 
 FOLDER, MINUTES = "POSENC_LAB_DIR", "POSENC_LAB_MINUTES"  # environment variables
 DEFAULT_MINUTES = 30
 JOB = "lab"
 LIVE = "_lab"  # session key of the reader's latest start
-MAX_BYTES = 10**6  # of the reader's own text
+MAX_BYTES = 2**20  # of the reader's own text
+_log = logging.getLogger(__name__)
 SAVE_SECONDS = 30.0  # after which a run in progress is kept: a server that is restarted loses no more
-SCHEMES_LEGAL = "a scheme such as rope(base=500000), or alibi+rope for a hybrid"
 
 
 # ------------------------------------------------------------------ where results are kept
@@ -85,19 +86,11 @@ def schemes_of(items: Sequence[str]) -> tuple[tuple[Spec, ...], tuple[Problem, .
         try:
             made |= dict.fromkeys(lab.parse_schemes(item))
         except SpecError as error:
-            problems += map(_of_schemes, error.problems)
+            problems += error.problems
     if len(made) > lab.MOST_SCHEMES:
         left_out = ", ".join(map(lab.scheme_text, list(made)[lab.MOST_SCHEMES :]))
         problems.append(Problem("schemes", left_out, f"at most {lab.MOST_SCHEMES} schemes", "left out"))
     return tuple(made)[: lab.MOST_SCHEMES], tuple(problems)
-
-
-def _of_schemes(problem: Problem) -> Problem:
-    """In the words of this page: the schemes are read as a hybrid's layers are."""
-    if problem.key != "layers":
-        return problem
-    legal = SCHEMES_LEGAL if problem.legal == HybridSpec.param("layers").legal else problem.legal
-    return replace(problem, name=problem.name.replace("layers", "schemes", 1), legal=legal, field="schemes")
 
 
 def fitting(items: Sequence[str]) -> tuple[str, tuple[Problem, ...]]:
@@ -183,8 +176,10 @@ def result(key: str) -> Result | None:
 
 
 def results(asked: Asked) -> dict[str, Result]:
-    """What is measured of it, by key."""
-    return {run.key: found for run in asked.runs if (found := result(run.key)) is not None}
+    """What is measured of it, by key; of this reader's own job also what could not be kept."""
+    made = live()
+    own = {} if made is None else {r.key: r for r in made.job.results}
+    return {run.key: found for run in asked.runs if (found := result(run.key) or own.get(run.key)) is not None}
 
 
 def recorded(key: str) -> bool:
@@ -282,15 +277,16 @@ def stop() -> None:
 
 def make(live: Live, job: Job[Result], kept: Store, todo: Work) -> None:
     """The work of the job; ends within a step once the job is cancelled."""
-    begun = {x.run.key: x.step / x.total for x in todo.left}
     trained: tuple[str, ToyModel] | None = None  # the last model, which the next run may extend
     job.report(0.0, todo.seconds)
     for run in todo.runs:
-        before, first = job.progress[0], begun.get(run.key, 0.0)
+        before, first = job.progress[0], 0.0
         found = None if run.key in todo.weights_only else kept.get(run.key)  # another reader may have made it meanwhile
         if found is None:
             base = None if run.setting.extension == "off" else _base(kept, run, trained)
-            execution = Execution(run, base, kept.state(run.key))
+            if (state := kept.state(run.key)) is not None:  # another reader may have come further meanwhile
+                first = len(state["losses"]) / state["total"]
+            execution = Execution(run, base, state)
             for progress in _steps(job, kept, execution):
                 live.now, live.progress, live.losses = run, progress, execution.losses
                 share = progress.step / max(1, progress.total)
@@ -298,11 +294,21 @@ def make(live: Live, job: Job[Result], kept: Store, todo: Work) -> None:
             if (found := execution.result) is None:
                 return
             trained = run.key, execution.model
-            kept.put(found, execution.model)
+            with _kept_if_possible():
+                kept.put(found, execution.model)
         job.report(before + run.seconds * (1 - first), todo.seconds)
         job.add(found)
         if job.cancelled():
             return
+
+
+@contextmanager
+def _kept_if_possible() -> Iterator[None]:
+    """A full disk costs what it cannot hold, not the training."""
+    try:
+        yield
+    except OSError:
+        _log.exception("the lab's folder cannot be written")
 
 
 def _steps(job: Job[Result], kept: Store, execution: Execution) -> Iterator[Progress]:
@@ -312,7 +318,8 @@ def _steps(job: Job[Result], kept: Store, execution: Execution) -> Iterator[Prog
         for progress in execution.steps(job.cancelled):
             trained, stopping = progress.phase != "measuring" and progress.step == progress.total, job.cancelled()
             if stopping or trained or time.monotonic() > saved + SAVE_SECONDS:
-                kept.save_state(key, execution.state_dict())
+                with _kept_if_possible():
+                    kept.save_state(key, execution.state_dict())
                 saved = time.monotonic()
             yield progress
             if stopping:

@@ -11,9 +11,9 @@ from explorer.facts import short
 from explorer.text import Try
 from explorer.words import plain
 from posenc_core import Spec
-from posenc_core.choosing import MEASURED, Choice, Need, Reason
+from posenc_core.choosing import MEASURED, Choice, Need, Reason, metric_of
 from posenc_core.claims_lab import P_ROPE
-from posenc_core.lab import scheme_text
+from posenc_core.lab import Metric, scheme_text
 
 SERIES = (("beside the best", BLUE),)
 DOMAIN = (0.0, 165.0)  # percent, with room for words at the end of the longest bar
@@ -51,6 +51,27 @@ def words(bars: pd.DataFrame) -> str:
     """What the words at the ends of the bars mean, of those that are there."""
     found = ", ".join(bars["text"]).split(", ")
     return "; ".join(f"{word}: {meaning}" for word, meaning in WORDS.items() if word in found)
+
+
+def axis(need: Need) -> str:
+    """Title of the axis of scores, short enough for a phone."""
+    return f"beside the best at {need.measured}× (%)"
+
+
+def meaning(need: Need) -> str:
+    """What a percentage of the ranking is."""
+    tasks = dict.fromkeys([need.task, *(["token_back"] if need.precise_positions else [])])
+    by_task = [SCORES[metric_of(task)] for task in tasks]
+    also = f", times, for exact positions, {by_task[1]}" if len(by_task) > 1 else ""
+    where = "at the training length" if need.measured == 1 else f"at {need.measured} training lengths"
+    return f"The percentages: {by_task[0]}, {where}, beside the best scheme's{also}."
+
+
+SCORES: dict[Metric, str] = {
+    "loss": "the probability that a scheme gives to the right byte (geometric mean), which is the exponential of the "
+    "difference of their losses in nats a byte",
+    "accuracy": "a scheme's share of right answers",
+}
 
 
 def times(count: float) -> str:
@@ -128,8 +149,13 @@ def tries(need: Need) -> list[Try]:
         )
     if need.measured > 1:
         made.append(
-            _try("no further than trained", need, "Every scheme is defined there.", target_length=need.trained_length,
-                 languages="latin")
+            _try(
+                "no further than trained",
+                need,
+                "Every scheme is defined there.",
+                target_length=need.trained_length,
+                languages="latin",
+            )
         )
     return made[:2]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from explorer.charts import curves
-from explorer.charts.palette import BLACK, CATEGORICAL, GREEN, ORANGE, SCHEME_COLOURS, VERMILLION
+from explorer.charts.palette import BLACK, CATEGORICAL, GREEN, ORANGE, SCHEME_COLOURS, VERMILLION, contrast
 from explorer.charts.verdicts import COLUMNS
 from explorer.compute.claims import Judged
 from explorer.pictures.common import Lines
@@ -20,9 +20,10 @@ from explorer.text import Try
 from explorer.views import ClaimsView
 from explorer.words import plain
 from posenc_core import Problem, Spec, benchmark
-from posenc_core.claims import Claim, Number, Verdict
-from posenc_core.lab import Metric, Result, Run, setting_mapping
+from posenc_core.claims import Claim, Number, Verdict, amount
+from posenc_core.lab import Metric, Result, Run, Setting, label, scheme_text, setting_mapping
 from posenc_core.schemes.hybrid import HybridSpec
+from posenc_core.schemes.none import NoneSpec
 from posenc_core.tasks import TEXTS
 
 
@@ -47,8 +48,9 @@ SIGNS: dict[Verdict, Sign] = {
 POINTS = (1, 2, 4, 8, 16)  # training lengths at which losses are drawn
 FIRST_NUMBERS = 2  # of a claim, in its row
 SHORT_NAME = 11  # characters of a name of which a phone shows three in a row
-LEGEND_ROW = 28  # px
-EXACT = 1e15  # from there on a number is written with an exponent
+LONG_NAME = 16  # of which it shows two
+LEGEND_ROW = 22  # px
+INKS = ("#000000", "#ffffff")  # of text on a cell
 
 
 def series_name(verdict: Verdict) -> str:
@@ -77,7 +79,7 @@ def summary(judged: Sequence[Judged]) -> str:
     measured = len(judged) - counts["not measured"]
     return (
         f"Claims measured: {measured}. As they are said: {counts['holds']}; under a condition: "
-        f"{counts['holds with a condition']}; not at all: {counts['does not hold']}. Point at a cell to read the claim."
+        f"{counts['holds with a condition']}; not at all: {counts['does not hold']}. Click a cell to open its claim."
     )
 
 
@@ -118,6 +120,11 @@ def fitting(judged: Sequence[Judged], view: ClaimsView, specs: Sequence[Spec]) -
     return out
 
 
+def ink(fill: str) -> str:
+    """The colour in which text on a fill is read best."""
+    return max(INKS, key=lambda colour: contrast(colour, fill))
+
+
 def cells(judged: Sequence[Judged], fits: Sequence[Judged], chosen: int) -> tuple[pd.DataFrame, int]:
     """Rows for charts.verdicts, and how many rows of cells there are."""
     kept = {j.claim.number for j in fits}
@@ -125,7 +132,8 @@ def cells(judged: Sequence[Judged], fits: Sequence[Judged], chosen: int) -> tupl
         {
             "column": index % COLUMNS, "row": index // COLUMNS, "number": j.claim.number,
             "sign": SIGNS[j.judgement.verdict].sign, "series": series_name(j.judgement.verdict),
-            "sentence": j.claim.sentence, "fits": j.claim.number in kept, "chosen": j.claim.number == chosen,
+            "ink": ink(SIGNS[j.judgement.verdict].fill), "sentence": j.claim.sentence,
+            "fits": j.claim.number in kept, "chosen": j.claim.number == chosen,
         }
         for index, j in enumerate(judged)
     ]  # fmt: skip
@@ -133,21 +141,6 @@ def cells(judged: Sequence[Judged], fits: Sequence[Judged], chosen: int) -> tupl
 
 
 # ------------------------------------------------------------------ one claim in words
-
-
-def amount(value: float, unit: str = "") -> str:
-    """A number in at most four digits, with its unit: 1.902 nats, 62,832, 3.1e-07, 7%."""
-    if not np.isfinite(value):
-        text = "not a number" if np.isnan(value) else "infinite"
-    elif abs(value) >= EXACT:
-        text = f"{value:.4g}"
-    elif value == int(value):
-        text = f"{int(value):,}"
-    elif abs(value) >= 1000:
-        text = f"{value:,.0f}"
-    else:
-        text = f"{value:.4g}" if abs(value) >= 1e-3 else f"{value:.2g}"
-    return text + (unit if unit in ("", "%", "×") else f" {unit}")
 
 
 def said(number: Number) -> str:
@@ -158,7 +151,9 @@ def said(number: Number) -> str:
 def beside(number: Number) -> str:
     """What stands after a number."""
     parts = [f"claimed: {number.claimed}"] if number.claimed else []
-    parts += [f"seeds differ by {number.spread:.2g}"] if number.spread else []
+    parts += (
+        [f"seeds differ by {amount(float(f'{number.spread:.2g}'), number.unit).split(' ')[0]}"] if number.spread else []
+    )
     return f" ({'; '.join(parts)})" if parts else ""
 
 
@@ -183,7 +178,13 @@ def origin(judged: Judged) -> str:
     parts = [recorded(judged.results, judged.runs, judged.here)] if judged.runs else []
     if judged.timed is not None:
         parts.append(f"Recorded: {benchmark.machine_line(dict(judged.timed))}.")
-    return " ".join(parts) or "Computed now, on this machine."
+    return " ".join(parts) or COMPUTED
+
+
+COMPUTED = (
+    "Computed here, now, on this machine; the experiment's page shows the same thing as a picture, with numbers of its "
+    "own for what is drawn there."
+)
 
 
 def recorded(results: Sequence[Result], runs: Sequence[Run], here: frozenset[str]) -> str:
@@ -223,62 +224,115 @@ def table(judged: Sequence[Judged]) -> pd.DataFrame:
 
 
 class Panel(NamedTuple):
-    """Lines of one task, those of them that are dashed, and columns of the legend and height in px that they need."""
+    """Lines of one task, those of them that are dashed, and columns of the legend and height in px that they need.
+
+    told: which lines' values at which training lengths are told in numbers.
+    """
 
     task: str
     lines: Lines
     dashed: tuple[str, ...]
     columns: int
     height: int
+    told: tuple[tuple[int, str], ...]
 
 
 def panels(judged: Judged) -> list[Panel]:
     """Loss (or accuracy, where the task has right answers) at multiples of the training length, a panel a task."""
     tasks = dict.fromkeys(r.setting.task for r in judged.results)
-    return [_panel(task, [r for r in judged.results if r.setting.task == task]) for task in tasks]
+    points = judged.claim.decided_at
+    return [_panel(task, [r for r in judged.results if r.setting.task == task], points) for task in tasks]
 
 
-def _panel(task: str, results: Sequence[Result]) -> Panel:
+def _panel(task: str, results: Sequence[Result], points: Sequence[int]) -> Panel:
     metric: Metric = "loss" if task in TEXTS else "accuracy"
     groups = dict[str, list[Result]]()
     for result, name in zip(results, names(results), strict=True):
-        groups.setdefault(name, []).append(result)
-    frames, series = list[pd.DataFrame](), list[tuple[str, str]]()
+        groups.setdefault(in_legend(name), []).append(result)
+    frames = list[pd.DataFrame]()
     for name, each in groups.items():
         values = np.array([[r.at(times, metric) for times in POINTS] for r in each])
         frames.append(curves.band(name, POINTS, values.min(0), values.max(0)))
         frames.append(curves.line(name, POINTS, values.mean(0), values.min(0), values.max(0)))
-        taken = [colour for _, colour in series]
-        own = SCHEME_COLOURS[each[0].spec.scheme]
-        free = [c for c in (own, *CATEGORICAL) if c not in taken]
-        series.append((name, free[0] if free else CATEGORICAL[len(series) % len(CATEGORICAL)]))
-    dashed = tuple(name for name, _ in series[len(CATEGORICAL) :])
-    title = "held-out loss (nats)" if metric == "loss" else "accuracy"
-    lines = Lines(curves.together(*frames, curves.guide("trained", x=1.0)), tuple(series), title)
-    columns = 3 if max(map(len, groups)) <= SHORT_NAME else 1
-    return Panel(task, lines, dashed, columns, 250 + LEGEND_ROW * -(-len(series) // columns))
+    style = styles({name: each[0] for name, each in groups.items()})
+    series = tuple((name, style[name][0]) for name in groups)
+    dashed = tuple(name for name in groups if style[name][1])
+    title = "held-out loss (nats a byte)" if metric == "loss" else "accuracy"
+    lines = Lines(curves.together(*frames, curves.guide("trained", x=1.0)), series, title)
+    longest = max(map(len, groups))
+    columns = 3 if longest <= SHORT_NAME else 2 if longest <= LONG_NAME else 1
+    told = tuple((n, name) for n in points for name, each in groups.items() if each[0].setting.extension == "off"
+                 or each[0].setting.times == n or len(points) == 1)  # fmt: skip
+    return Panel(task, lines, dashed, columns, 330 + LEGEND_ROW * -(-len(series) // columns), told)
+
+
+def in_legend(name: str) -> str:
+    """An extension's name as short as a phone's legend needs it; `seen_panel` says what is left out."""
+    return re.sub(r"PI \((linear)\) (×\d+)|, (\d+) steps$", lambda m: f"linear {m[2]}" if m[1] else f", {m[3]}", name)
+
+
+def styles(first: Mapping[str, Result]) -> dict[str, tuple[str, bool]]:
+    """Colour and whether it is dashed of each name, by one of its results.
+
+    A scheme has its own colour, as everywhere. What is made of a scheme by an extension or another way of training is
+    dashed: in the scheme's colour if it is the only one, else in one that is free.
+    """
+    plain_names = dict[str, str]()
+    for name, r in sorted(first.items(), key=lambda item: len(item[1].setting.to_query())):
+        plain_names.setdefault(scheme_text(r.spec), name)
+    colours = dict[str, str]()
+    bare_first = sorted(plain_names.items(), key=lambda item: item[0] not in SCHEME_COLOURS and "+" not in item[0])
+    for _, name in bare_first:
+        colours[name] = _free(colours, SCHEME_COLOURS[first[name].spec.scheme])
+    many = {name for i, (_, name) in enumerate(bare_first) if i >= len(CATEGORICAL)}
+    variants = {n: plain_names[scheme_text(r.spec)] for n, r in first.items() if n not in colours}
+    for name, origin_name in variants.items():
+        alone = list(variants.values()).count(origin_name) == 1
+        colours[name] = colours[origin_name] if alone else _free(colours)
+    return {name: (colours[name], name in variants or name in many) for name in first}
+
+
+def _free(taken: Mapping[str, str], *wanted: str) -> str:
+    """The first colour that nobody has; where all are taken they come again."""
+    free = [c for c in (*wanted, *CATEGORICAL) if c not in taken.values()]
+    return free[0] if free else CATEGORICAL[len(taken) % len(CATEGORICAL)]
 
 
 def names(results: Sequence[Result]) -> list[str]:
-    """What each result is called: its scheme and extension, and the settings in which the results differ."""
+    """What each result is called: its scheme and extension, and the settings in which the results differ.
+
+    Variations of the only scheme among them go without its name.
+    """
     settings = [setting_mapping(r.setting) for r in results]
     told = {"extension", "times", "finetune_steps"}  # by the label
     every = {name for s in settings for name in s} - told
     varied = sorted(n for n in every if len({s.get(n) for s in settings}) > 1)
-    return [
-        ", ".join([r.label, *(f"{n.replace('_', ' ')} {s[n]}" for n in varied if n in s)])
+    schemes = {scheme_text(r.spec) for r in results}
+    made = [
+        ", ".join([extension_name(r.label), *(f"{n.replace('_', ' ')} {s[n]}" for n in varied if n in s)])
         for r, s in zip(results, settings, strict=True)
     ]
+    return [n.removeprefix(f"{min(schemes)}, ") for n in made] if len(schemes) == 1 else made
 
 
 def seen_panel(panel: Panel) -> str:
-    """What is drawn, and the right ends of the lines in numbers."""
+    """What is drawn, and the lines' values in numbers where the claim is decided."""
     data = panel.lines.data
-    last = data[(data["part"] == "line") & (data["x"] == POINTS[-1]) & data["y"].notna()].sort_values("y")
-    ends = ", ".join(f"{plain(name)} {y:.3g}" for name, y in zip(last["series"], last["y"], strict=True))
+    line = data[(data["part"] == "line") & data["y"].notna()]
+    value = {(int(x), name): y for x, name, y in zip(line["x"], line["series"], line["y"], strict=True)}
+    parts = []
+    for n in dict.fromkeys(n for n, _ in panel.told):
+        found = sorted((value[n, name], name) for m, name in panel.told if m == n and (n, name) in value)
+        if found:
+            where = "At the training length" if n == 1 else f"At {n} times"
+            parts.append(f" {where}: " + ", ".join(f"{plain(name)} **{y:.2f}**" for y, name in found) + ".")
+    series = [name for name, _ in panel.lines.series]
+    words = ["linear is position interpolation (PI)"] if any("linear ×" in n for n in series) else []
+    words += ["after the comma stand steps of fine-tuning"] if any(re.search(r"×\d+, \d+$", n) for n in series) else []
+    parts += [f" Of the names: {'; '.join(words)}."] if words else []
     return (
         f"Task {plain(panel.task)}: {panel.lines.y_title} at multiples of the training length, mean over the seeds, "
-        "band from the lowest seed to the highest." + (f" At {POINTS[-1]} times: {ends}." if ends else "")
+        "band from the lowest seed to the highest." + "".join(parts)
     )
 
 
@@ -294,12 +348,14 @@ def reference(claim: Claim) -> str:
     )
 
 
+def said_by(claim: Claim) -> str:
+    """The kind of source and the reference, which may name the kind itself, in Markdown."""
+    return reference(claim) if claim.source in claim.reference else f"{claim.source}: {reference(claim)}"
+
+
 def statement(claim: Claim) -> str:
     """Number, sentence, where it stands, and what is measured, in Markdown."""
-    return (
-        f"**{claim.number}. {plain(claim.sentence)}**  \n:gray[{claim.source}: {reference(claim)}]  \n"
-        f"{plain(claim.experiment)}"
-    )
+    return f"**{claim.number}. {plain(claim.sentence)}**  \n:gray[{said_by(claim)}]  \n{plain(claim.experiment)}"
 
 
 def findings(judged: Judged) -> str:
@@ -313,7 +369,7 @@ def details(judged: Judged) -> str:
     """Where a claim stands, how it is tested, what was found and the rule of the verdict, in Markdown."""
     claim = judged.claim
     lines = [
-        f"**Said by** ({claim.source}): {reference(claim)}",
+        f"**Said by:** {said_by(claim)}",
         f"**Experiment:** {plain(claim.experiment)}",
         *(
             [f"**Measured**\n{numbers}"]
@@ -353,6 +409,47 @@ def experiment(query: Mapping[str, str], here: Mapping[str, str]) -> dict[str, s
     """The query of a link to an experiment. `here` are the sidebar's values, which stay where it names no scheme."""
     kept = {n: t for n, t in here.items() if n == "go" or "scheme" not in query}
     return kept | dict(query)
+
+
+def experiments(judged: Judged) -> list[tuple[str, dict[str, str]]]:
+    """What a claim is measured by: a name and the query of a link each, the main one first.
+
+    One for each task and setting among its runs; the Lab page shows all schemes of a setting, and before an extension.
+    """
+    claim, groups = judged.claim, dict[Setting, list[Run]]()
+    for run in judged.runs:
+        groups.setdefault(run.setting, []).append(run)
+    main = Setting(**{n: Setting.parse_field(n, t) for n, t in claim.query.items() if n in SETTING_FIELDS})
+    extended = {s.replace(extension="off", times=2, finetune_steps=0) for s in groups if s.extension != "off"}
+    out = [(setting_name(main) if groups else "", dict(claim.query))]
+    for setting, runs in groups.items():
+        schemes = dict.fromkeys(scheme_text(run.spec) for run in runs)
+        shown_before = setting in extended and {r.spec for r in runs} <= {
+            r.spec for s, more in groups.items() if s.extension != "off" for r in more
+        }
+        if setting == main or shown_before:
+            continue
+        seeds = ",".join(map(str, sorted({run.seed for run in runs})))
+        out.append((setting_name(setting), {"schemes": ", ".join(schemes), "seeds": seeds} | setting.to_query()))
+    return out
+
+
+SETTING_FIELDS = frozenset(p.name for p in Setting.params())
+
+
+def setting_name(setting: Setting) -> str:
+    """Task, extension and options of a setting in words: text, linear ×4, 50 steps."""
+    parts: list[str] = [setting.task]
+    if setting.extension != "off":
+        parts.append(extension_name(label(NoneSpec(), setting).removeprefix("none, ")))
+    plain_setting = setting.replace(extension="off", times=2, finetune_steps=0)
+    parts += [f"{n.replace('_', ' ')} {t}" for n, t in plain_setting.to_query().items() if n != "task"]
+    return ", ".join(parts)
+
+
+def extension_name(text: str) -> str:
+    """With both names of position interpolation."""
+    return text.replace("linear ×", "PI (linear) ×")
 
 
 def tries(judged: Sequence[Judged], view: ClaimsView) -> list[Try]:

@@ -16,11 +16,11 @@ from explorer.compute.common import Array
 from explorer.compute.lab import Asked, Work
 from explorer.facts import Fact
 from explorer.pictures.common import Lines
-from explorer.pictures.lab_job import count, styles, time_text
+from explorer.pictures.lab_job import count, styles, time_text, unit
 from explorer.views import LabView
 from posenc_core import Spec, benchmark
 from posenc_core.claims import Claim
-from posenc_core.lab import BINS, TIMES, Metric, Result, Run, Setting
+from posenc_core.lab import BINS, TIMES, Metric, Result, Run, Setting, scheme_text, setting_mapping
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.tasks import TEXTS
 
@@ -28,6 +28,10 @@ POINTS = (1, 2, 4, 8, 16)  # training lengths at which numbers are told
 FLAT = (2, 4, 8)  # where a scheme has to stay near its value at 1
 NEAR: dict[Metric, float] = {"loss": 0.1, "accuracy": 0.05}  # how near
 DIGITS = 3
+LETTER, LEAST_NAME, MOST_NAME = 8, 80, 330  # px of a letter, and of the table's names
+SHARES = (0.0, 1.07)  # ends of the axis of accuracies: above 1, room for what a guide is called
+CSV_DIGITS = 6  # means of values that are kept to four
+METRICS: tuple[Metric, ...] = ("loss", "accuracy")
 SAME_BYTES = (
     "Ups and downs within a training length are the text's: they are the same for every scheme and come again at each "
     "length, which asks for the same bytes. From twice the length on, a point is the mean of a whole length."
@@ -104,9 +108,9 @@ def series(shown: Sequence[Side]) -> tuple[tuple[str, str], ...]:
     return tuple((s.label, s.colour) for s in shown)
 
 
-def dashed(shown: Sequence[Side]) -> tuple[str, ...]:
-    """Names of the dashed lines."""
-    return tuple(s.label for s in shown if s.dashed)
+def style(shown: Sequence[Side]) -> dict[str, tuple[object, ...]]:
+    """What the charts of these lines share: names with colours, and which are dashed."""
+    return {"series": series(shown), "dashed": tuple(s.label for s in shown if s.dashed)}
 
 
 # ------------------------------------------------------------------ by position
@@ -146,8 +150,8 @@ def by_position(shown: Sequence[Side], metric: Metric, setting: Setting) -> Line
     frames.append(curves.guide(f"training length: {setting.train_length}", x=float(setting.train_length)))
     if setting.extension != "off":
         frames.append(curves.guide(f"extended to {setting.times} times", x=float(setting.train_length * setting.times)))
-    unit = "loss (nats a token)" if metric == "loss" else "accuracy (share of right answers)"
-    return Lines(curves.together(*frames), series(shown), f"held-out {unit}")
+    what = f"loss ({unit(setting.task)})" if metric == "loss" else "accuracy (share of right answers)"
+    return Lines(curves.together(*frames), series(shown), f"held-out {what}")
 
 
 def seen(shown: Sequence[Side], metric: Metric) -> str:
@@ -167,7 +171,7 @@ def seen(shown: Sequence[Side], metric: Metric) -> str:
         else:
             (near if worst <= NEAR[metric] else off).append((worst, side))
     limit = NEAR[metric]
-    near_by = f"{limit:g} nats of the loss" if metric == "loss" else f"{100 * limit:g} points of the accuracy"
+    near_by = f"{limit:g} {_unit(shown)} of the loss" if metric == "loss" else f"{100 * limit:g} points of the accuracy"
     parts = [
         f"{'Within' if near else 'No scheme stays within'} {near_by} at the training length, up to {far[-1]} times it"
         f"{f': {_told(near, metric)}' if near else ''}.",
@@ -184,6 +188,10 @@ def _told(found: Sequence[tuple[float, Side]], metric: Metric) -> str:
         f"{side.label} {value_text(side.at(1, metric), metric)} ({change_text(worst, metric)})"
         for worst, side in ranked
     )
+
+
+def _unit(shown: Sequence[Side]) -> str:
+    return unit(shown[0].runs[0].setting.task)
 
 
 def change_text(worse: float, metric: Metric) -> str:
@@ -209,7 +217,8 @@ def training(shown: Sequence[Side]) -> Lines:
         for i, result in enumerate(side.results)
         if result.curve
     ]
-    return Lines(curves.together(*frames, curves.guide("", y=math.nan)), series(shown), "training loss (nats a token)")
+    title = f"training loss ({_unit(shown)})"
+    return Lines(curves.together(*frames, curves.guide("", y=math.nan)), series(shown), title)
 
 
 def seen_training(shown: Sequence[Side]) -> str:
@@ -219,9 +228,9 @@ def seen_training(shown: Sequence[Side]) -> str:
         return "Nothing was trained: the extension only scales."
     (low, first), (high, last) = ends[0], ends[-1]
     if first == last:
-        return f"{first} ends at {low:.{DIGITS}f} nats a token."
+        return f"{first} ends at {low:.{DIGITS}f} {_unit(shown)}."
     return (
-        f"Lowest at the end: {first} ({low:.{DIGITS}f} nats a token); highest: {last} ({high:.{DIGITS}f}). "
+        f"Lowest at the end: {first} ({low:.{DIGITS}f} {_unit(shown)}); highest: {last} ({high:.{DIGITS}f}). "
         "One line a seed; who trains best need not reach furthest."
     )
 
@@ -241,6 +250,18 @@ def slope_lines(shown: Sequence[Side]) -> Lines | None:
             frames.append(curves.line(side.label, range(len(result.slopes)), result.slopes, strand=i))
         names.append((side.label, side.colour))
     return Lines(curves.together(*frames), tuple(names), "slope") if frames else None
+
+
+def slope_axes(shown: Sequence[Side]) -> dict[str, tuple[float, ...]]:
+    """Whole heads, with room around the first and the last point and above the largest slope."""
+    learned = [r for s in shown for r in s.results if r.setting.slope_training == "learned" and r.slopes]
+    heads = max(len(r.slopes) for r in learned)
+    top = max(x for r in learned for x in (*r.slopes, *recipe(r.spec)))
+    low = min(x for r in learned for x in (*r.slopes, 0.0))
+    room = 0.05 * (top - low)
+    return {
+        "x_ticks": tuple(range(heads)), "x_domain": (-0.3, heads - 0.7), "y_domain": (low - room, top + room),
+    }  # fmt: skip
 
 
 def recipe(spec: Spec) -> list[float]:
@@ -264,24 +285,34 @@ def seen_slopes(shown: Sequence[Side]) -> str:
 
 
 def table(shown: Sequence[Side], metric: Metric, known: frozenset[str]) -> pd.DataFrame:
-    """Mean ± half of the spread over the seeds, at 1 to 16 times. `known`: keys of results that came with the app."""
-    rows = []
+    """Mean ± half of the spread over the seeds, at 1 to 16 times.
+
+    `known`: keys of results that came with the app; who made a line is told where lines differ in it.
+    """
+    rows, mixed = [], len({r.key in known for s in shown for r in s.results}) > 1
     for side in shown:
         row: dict[str, object] = {"scheme": side.label}
         row |= {f"{t}×": _cell(side, t, metric) for t in POINTS}
         row["seeds"] = ", ".join(str(r.seed) for r in side.results)
-        row["seconds a run"] = round(float(np.mean([r.seconds for r in side.results])), 1)
+        row["seconds"] = round(float(np.mean([r.seconds for r in side.results])), 1)
         shipped = sum(r.key in known for r in side.results)
         here = len(side.results) - shipped
-        row["made"] = "recorded" if not here else "here" if not shipped else f"{shipped} recorded, {here} here"
+        if mixed:
+            row["made"] = "recorded" if not here else "here" if not shipped else f"{here} here"
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def name_width(shown: Sequence[Side]) -> int:
+    """Of the table's first column, in px: the longest name in full."""
+    return min(MOST_NAME, max(LEAST_NAME, LETTER * (2 + max(len(s.label) for s in shown))))
 
 
 def table_note(setting: Setting) -> str:
     """What the numbers of the table are."""
     same = ", where the text asks for the same bytes at every length" if setting.task == "text" else ""
-    return f"Means of the last half of each training length{same}; ± is half of the spread over the seeds."
+    spread = "± is half of the spread over the seeds; seconds: of a run"
+    return f"Means of the last half of each training length{same}; {spread}."
 
 
 def _cell(side: Side, times: int, metric: Metric) -> str:
@@ -295,13 +326,17 @@ def _cell(side: Side, times: int, metric: Metric) -> str:
 
 
 def runs_csv(shown: Sequence[Side]) -> str:
-    """A line a run: what it was, and its numbers in full."""
+    """A line a run: what it was, with its whole setting, and its numbers to the digits that are kept of them."""
     rows = []
     for side in shown:
         for result in side.results:
-            row = {"scheme": side.label, "seed": result.seed, "key": result.key, "seconds": result.seconds}
-            for metric in ("loss", "accuracy"):
-                row |= {f"{metric}_at_{t}": result.at(t, metric) for t in POINTS}
+            row: dict[str, object] = {"scheme": scheme_text(result.spec), "seed": result.seed}
+            row |= setting_mapping(result.setting)
+            if result.setting.task in TEXTS:
+                row["text"] = side.runs[0].corpus.digest
+            row |= {"key": result.key, "seconds": result.seconds}
+            for metric in METRICS:
+                row |= {f"{metric}_at_{t}": round(result.at(t, metric), CSV_DIGITS) for t in POINTS}
             rows.append(row)
     return pd.DataFrame(rows).to_csv(index=False)
 
@@ -309,27 +344,35 @@ def runs_csv(shown: Sequence[Side]) -> str:
 # ------------------------------------------------------------------ words
 
 
-def key_numbers(shown: Sequence[Side], asked: Asked, todo: Work, metric: Metric, most: float) -> list[Fact]:
-    """Runs, work, and the best lines."""
+def key_numbers(
+    shown: Sequence[Side], asked: Asked, todo: Work, metric: Metric, most: float, busy: bool = False
+) -> list[Fact]:
+    """Runs, work, and the best lines. busy: the runs are being made, and the bar tells how long that takes."""
     made = len(asked.runs) - len({r.key for r in todo.runs} & {r.key for r in asked.runs})
     facts = [
         ("runs measured", f"{made} of {len(asked.runs)}", "runs of these schemes and seeds that have a result"),
         (
             "still to train",
-            time_text(todo.seconds) if todo.runs else "nothing",
+            "nothing" if not todo.runs else count(len(todo.runs), "run") if busy else time_text(todo.seconds),
             f"an estimate for one core; one start may take {time_text(most)} on this server",
         ),
     ]
-    flat = [(s.worse(8, metric), s.label) for s in shown if not math.isnan(s.worse(8, metric))]
-    far = [(s.at(16, metric), s.label) for s in shown if not math.isnan(s.at(16, metric))]
-    best = (min(far) if metric == "loss" else max(far)) if far else None
-    steady = min(flat, key=lambda x: abs(x[0])) if flat else None
-    said = f"{steady[1]} {change_text(steady[0], metric)}" if steady else "none yet"
-    facts.append(("flattest at 8 times", said, f"the line whose {metric} changes least from 1 to 8 training lengths"))
+    if metric == "loss" and asked.runs and asked.runs[0].setting.task in TEXTS:
+        flat = [(s.worse(8, metric), s.label) for s in shown if not math.isnan(s.worse(8, metric))]
+        steady = min(flat, key=lambda x: abs(x[0])) if flat else None
+        said = f"{steady[1]} {change_text(steady[0], metric)}" if steady else "none yet"
+        facts.append(("flattest at 8 times", said, "the line whose loss changes least from 1 to 8 training lengths"))
+    else:  # a line at chance is flat
+        facts.append(_best(shown, 8, metric))
+    return [*facts, _best(shown, 16, metric)]
+
+
+def _best(shown: Sequence[Side], times: int, metric: Metric) -> Fact:
+    found = [(s.at(times, metric), s.label) for s in shown if not math.isnan(s.at(times, metric))]
+    best = (min(found) if metric == "loss" else max(found)) if found else None
+    order = f"lowest held-out loss, in {_unit(shown)}" if metric == "loss" and shown else f"best held-out {metric}"
     said = f"{best[1]} {value_text(best[0], metric)}" if best else "none yet"
-    order = "lowest held-out loss, nats a token" if metric == "loss" else "highest held-out accuracy"
-    facts.append(("best at 16 times", said, f"{order}, at the end of 16 training lengths"))
-    return facts
+    return f"best at {times} times", said, f"{order}, at the end of {times} training lengths"
 
 
 def claims_of(keys: frozenset[str]) -> list[Claim]:

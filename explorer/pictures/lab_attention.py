@@ -14,7 +14,6 @@ from explorer.compute import lab_attention as compute
 from explorer.compute.common import Array
 from explorer.compute.lab import weights
 from explorer.compute.lab_attention import MAX_TOKENS, Attention
-from explorer.pictures.common import layer_spec
 from posenc_core.lab import Run
 from posenc_core.schemes.rope import RopeSpec
 
@@ -38,29 +37,31 @@ def with_weights(runs: Sequence[Run]) -> Run | None:
     return next((run for run in runs if weights(run) is not None), None)
 
 
-def small_maps(run: Run, times: int) -> list[Heatmap]:
-    """Every head on an example of so many training lengths, each on a scale of its own."""
-    found = compute.attention(run, times * run.setting.train_length)
-    layers, heads = found.small.shape[:2]
-    out = []
-    for layer in range(layers):
-        scheme = layer_spec(run.sized, layer).scheme
-        for head in range(heads):
-            values = found.small[layer, head]
+def small_maps(run: Run, times: int) -> tuple[list[Heatmap], list[Heatmap]]:
+    """Every head at the training length, and at so many times it; each head has one colour scale for both."""
+    pair = _pair(run, times)
+    out: tuple[list[Heatmap], list[Heatmap]] = ([], [])
+    for layer, head in np.ndindex(*pair[0].small.shape[:2]):
+        top = max(_top(found.small[layer, head]) for found in pair)
+        for found, maps in zip(pair, out, strict=True):
             key, query = (Axis(t, start=(found.block - 1) / 2, step=found.block) for t in ("key", "query"))
-            title = f"layer {layer} head {head} {scheme}"
-            out.append(Heatmap(values, key, query, "attention weight", domain=(0.0, _top(values)), title=title,
-                               undefined_label=_hatched(run)))  # fmt: skip
+            maps.append(Heatmap(found.small[layer, head], key, query, "attention weight", domain=(0.0, top),
+                                title=f"layer {layer} head {head}", undefined_label=_hatched(run)))  # fmt: skip
     return out
 
 
-def large_map(run: Run, times: int, layer: int, head: int) -> Heatmap:
-    """One head on an example of so many training lengths, with the training length marked."""
+def large_maps(run: Run, times: int, layer: int, head: int) -> tuple[Heatmap, Heatmap]:
+    """One head at the training length, and at so many times it with the training length marked; one colour scale."""
     trained = run.setting.train_length
-    values = compute.head_weights(run, times * trained, layer, head)
-    guides = [Guide(axis, trained, "training length", TRAINING_LENGTH_COLOUR) for axis in ("x", "y") if times > 1]
-    return Heatmap(values, Axis("key", "token"), Axis("query", "token"), "attention weight", domain=(0.0, _top(values)),
-                   guides=tuple(guides), undefined_label=_hatched(run))  # fmt: skip
+    pair = [compute.head_weights(run, n * trained, layer, head) for n in (1, times)]
+    top = max(map(_top, pair))
+    guides = tuple(Guide(axis, trained, "training length", TRAINING_LENGTH_COLOUR) for axis in ("x", "y"))
+    first, last = (
+        Heatmap(values, Axis("key", "token"), Axis("query", "token"), "attention weight", domain=(0.0, top),
+                guides=marks, undefined_label=_hatched(run))
+        for values, marks in zip(pair, ((), guides), strict=True)
+    )  # fmt: skip
+    return first, last
 
 
 def _top(values: Array) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 
@@ -16,12 +15,21 @@ from explorer.text import Try
 from explorer.views import LabView
 from posenc_core import Spec, lab
 from posenc_core.lab import Run, Setting
+from posenc_core.tasks import TEXTS
 from posenc_core.train import slope_factor
 
 OWN_NAMES = {"train_length": "lengths"}  # of the command line
 KNOWN_PACE = 0.03  # share of a job after which its own pace tells the time left better than the estimate
+KNOWN_AFTER = 5.0  # seconds after which it does so too
 MOST_TEXT = LabView.param("schemes").max_length or 0
-SLOW_STEP = 1.0  # seconds; Stop waits for the step in progress
+TASKS = {  # in the list of tasks
+    "text": "text: the next byte",
+    "short_texts": "short_texts: unrelated sentences",
+    "copy": "copy: a repeating string",
+    "token_back": "token_back: so many letters back",
+    "brackets": "brackets: which one is closed",
+    "recall": "recall: a key's value, at any distance",
+}
 OPTIONS = {
     "curriculum": "Progressive length: training starts at an eighth of the length and doubles it three times, with "
     "as many tokens a step and a new warm-up at each; articles promise better extrapolation.",
@@ -64,7 +72,7 @@ def seen_factor(setting: Setting) -> str:
         return f"The factor starts at {first:.2f} and ends at 1: it is never negative with α = {setting.alpha:g}."
     return (
         f"1 + {setting.alpha:g}·log(t/{setting.steps:,}) starts at {first:.2f} and is negative up to step {last:,} of "
-        f"{setting.steps:,}: so long every head prefers what is far. It ends at 1, the paper's slopes."
+        f"{setting.steps:,}: until then every head prefers what is far. It ends at 1, the paper's slopes."
     ).replace("-", "−")
 
 
@@ -78,22 +86,32 @@ def time_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.0f} h"
 
 
-def plan(todo: Work, asked: Asked, most: float) -> str:
-    """What Start will do, and how long it takes; or why it may not."""
+def unit(task: str) -> str:
+    """Of a task's loss."""
+    return "nats a byte" if task in TEXTS else "nats"
+
+
+def plan(todo: Work, asked: Asked, most: float, busy: bool = False) -> str:
+    """What Start will do, and how long it takes; or why it may not. busy: these runs are being made."""
     if not asked.runs:
+        if any(p.key == "text" for p in asked.problems):
+            return "There is nothing to train: your text cannot be used. Give a longer one, or empty its box."
         return "There is nothing to train: pick a scheme that can run."
     if not todo.runs:
         return f"Nothing is left to train: {len(asked.runs)} of {count(len(asked.runs), 'run')} measured."
     first = asked.runs[0].setting
     said = (
         f"{count(len(todo.runs), 'run')} of {len(asked.runs)} to train, {first.steps:,} steps at "
-        f"{first.train_length} positions each, on one core: about {time_text(todo.seconds)}."
+        f"{first.train_length} positions each, on one core"
     )
+    own = asked.runs[0].text and first.task in TEXTS
+    again = "the same link with the same text" if own else "the same link"
+    if busy:  # the bar tells how long, at the pace that was measured
+        return f"{said}. Results are kept; {again} shows them again."
+    said += f": about {time_text(todo.seconds)}."
     if todo.seconds > most:
         return f"{said} That is more than the {time_text(most)} that one start may take here; on your own machine:"
-    step = max((r.seconds / r.total for r in todo.runs if r.total), default=0.0)
-    slow = f" A step takes about {step:.0f} s, and Stop waits for its end." if step > SLOW_STEP else ""
-    return f"{said} Results are kept; the same link shows them again.{slow}{left_text(todo.left)}"
+    return f"{said} Results are kept; {again} shows them again.{left_text(todo.left)}"
 
 
 def left_text(left: Sequence[Left]) -> str:
@@ -132,11 +150,11 @@ def progress(live: Live) -> tuple[str, float | None]:
         return f"Waiting: {count(job.place, 'job')} before yours.", 0.0
     if job.state == "running":
         if job.cancelled():
-            return "Stopping after this step.", share
+            return "Stopping…", share
         number = min(len(job.results) + 1, len(live.runs))
-        left = job.seconds_left if share > KNOWN_PACE else None
-        left = total - done if left is None else left
-        return f"Run {number} of {len(live.runs)}, {where or 'starting'}; about {time_text(left)} left", share
+        left = job.seconds_left if share > KNOWN_PACE or job.seconds > KNOWN_AFTER else None
+        told = "" if left is None else f"; about {time_text(left)} left"
+        return f"Run {number} of {len(live.runs)}, {where or 'starting'}{told}", share
     if job.state == "failed":
         return f"Failed: {job.error}. What was measured before is kept.", None
     if job.state == "cancelled":
@@ -144,15 +162,28 @@ def progress(live: Live) -> tuple[str, float | None]:
     return "", None
 
 
+def nothing_yet(live: Live | None, asked: Asked) -> str:
+    """What stands in place of the pictures."""
+    if not asked.runs:
+        return "Nothing is measured."
+    if live is None or live.job.ended or not {r.key for r in live.runs} & {r.key for r in asked.runs}:
+        return "Nothing of this setting is measured yet. Start trains it; every run appears as soon as it is done."
+    if live.job.state == "queued":
+        return "Waiting for other jobs; the first result appears here."
+    return "Training; the first result appears here."
+
+
 def styles(runs: Sequence[Run]) -> dict[str, tuple[str, bool]]:
     """Colour and whether it is dashed, by label: a scheme has its own, its extension the same one dashed."""
     made, colours = dict[str, tuple[str, bool]](), dict[str, str]()
+    kept = {SCHEME_COLOURS.get(run.spec.scheme, BLACK) for run in runs}  # by others of these schemes
     for run in runs:
         scheme = lab.scheme_text(run.spec)
         shared = scheme in colours or len(colours) >= len(CATEGORICAL)
         if scheme not in colours:
             own = SCHEME_COLOURS.get(run.spec.scheme, BLACK)
-            free = (c for c in (own, *CATEGORICAL) if c not in colours.values())
+            spare = [c for c in CATEGORICAL if c not in kept]
+            free = (c for c in (own, *spare, *CATEGORICAL) if c not in colours.values())
             colours[scheme] = next(free, CATEGORICAL[len(colours) % len(CATEGORICAL)])
         made.setdefault(run.label, (colours[scheme], shared))
     return made
@@ -163,16 +194,17 @@ def dashed(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(label for label, (_, is_dashed) in styles(runs).items() if is_dashed)
 
 
-def live_lines(live: Live) -> Lines:
-    """Training loss of the runs made and of the one in progress."""
+def live_lines(live: Live) -> Lines | None:
+    """Training loss of the runs made and of the one in progress; None before the first step."""
     done = list(live.job.results)
     frames = [curves.line(r.label, *zip(*r.curve, strict=True), strand=i) for i, r in enumerate(done) if r.curve]
     now, losses = live.now, list(live.losses)
     if now is not None and losses and now.key not in {r.key for r in done}:
         frames.append(curves.line(now.label, *zip(*lab.curve(losses), strict=True), strand=len(done)))
-    empty = curves.guide("", y=math.nan)
+    if not frames:
+        return None
     series = tuple((label, colour) for label, (colour, _) in styles(live.runs).items())
-    return Lines(curves.together(*frames, empty), series, "training loss (nats a token)")
+    return Lines(curves.together(*frames), series, f"training loss ({unit(live.runs[0].setting.task)})")
 
 
 def tries(view: LabView, schemes: Sequence[Spec], sidebar: Sequence[str]) -> dict[str, list[Try]]:

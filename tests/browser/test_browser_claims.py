@@ -56,6 +56,21 @@ def test_a_cell_tells_its_claim(app: Any) -> None:
     pytest.fail(f"no cell told {CLAIMS[0].sentence!r}")
 
 
+@pytest.mark.parametrize("options", [{}, PHONE | {"has_touch": True}], ids=["click", "tap"])
+def test_a_cell_opens_its_claim_again_and_again(visit: Any, options: dict[str, Any]) -> None:
+    app = visit(**options).open("claims?words=o")
+    for _ in range(2):
+        chart = app.page.locator("[data-testid=stVegaLiteChart]").locator("canvas, svg").last
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        at = (box["x"] + box["width"] / 18, box["y"] + box["height"] - 38)  # on the words of the last row's first cell
+        (app.page.touchscreen.tap if options else app.page.mouse.click)(*at)
+        app.wait_for_query(claim="19", words="o")
+        assert headline(app) == f"19. {BY_NUMBER[19].sentence}"
+        link(app, "Close").click()
+        app.wait_for_query(claim="", words="o", go="")
+
+
 def test_a_filter_leaves_its_claims_and_stands_in_the_address(app: Any) -> None:
     app.open("claims")
     app.widget("source_kind").get_by_role("combobox").wait_for()

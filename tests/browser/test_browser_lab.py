@@ -80,7 +80,7 @@ def test_closing_the_tab_keeps_what_was_trained_for_the_same_link(visit: Callabl
     click(again, "Start")
     again.page.get_by_text("Nothing is left to train: 1 of 1 run measured.").wait_for(timeout=PATIENCE)
     again.settle()
-    again.page.get_by_text("Within 0.1 nats").or_(again.page.get_by_text("No scheme stays")).first.wait_for()
+    again.page.get_by_text("Within 0.1 nats a byte").or_(again.page.get_by_text("No scheme stays")).first.wait_for()
     assert again.painted("attention_1")
     assert again.painted("attention_4")
     third = visit().open(link)  # and another reader sees it at once
@@ -92,15 +92,19 @@ def test_closing_the_tab_keeps_what_was_trained_for_the_same_link(visit: Callabl
 
 
 def test_a_typed_scheme_is_taken(app: Any) -> None:
-    app.open("lab?schemes=rope&seeds=0")
+    app.open("lab?scheme=rope&base=500000&schemes=rope&seeds=0")
     box = app.widget("schemes").get_by_role("combobox")
     box.fill("rope(base=4321)")
     box.press("Enter")
     app.wait_for_query(schemes="rope, rope(base=4321)")
+    app.page.wait_for_timeout(500)
+    box.fill("rope(base=5)")
+    box.press("Enter")
+    app.wait_for_query(schemes="rope, rope(base=4321), rope(base=5)")
     box.fill("xpos")
     box.press("Enter")
     app.page.get_by_text("schemes: xpos.scheme = 'xpos' is not legal").wait_for()
-    app.wait_for_query(schemes="rope, rope(base=4321), xpos")
+    app.wait_for_query(schemes="rope, rope(base=4321), rope(base=5), xpos")
 
 
 def test_ones_own_text_is_trained_on(app: Any) -> None:

@@ -46,7 +46,7 @@ RATIOS = extension.ratios_data(
 ARCS = wiring.wiring_data([(0, 2), (1, 3)], [1.0, 0.0], ["#2f62d8", "#808080"], 6)
 CLAIMS = pd.DataFrame(
     {"column": [0, 1], "row": [0, 0], "number": [1, 2], "sign": ["+", "-"], "series": ["a", "b"],
-     "sentence": ["one", "two"], "fits": [True, False], "chosen": [False, True]}
+     "ink": ["#000000", "#ffffff"], "sentence": ["one", "two"], "fits": [True, False], "chosen": [False, True]}
 )  # fmt: skip
 MOVES = wiring.moves_data([0, 2, 1, 3], ["pair 0", "pair 1"] * 2, ["#2f62d8", "#c27612"] * 2)
 

@@ -106,7 +106,7 @@ def assert_shows(at: Any, choices: list[Choice], need: Need) -> None:
             assert reason.text in text
             assert reason.condition in text
     links = [link.proto for link in at.main.get("page_link") if link.proto.label.startswith("See it")]
-    assert [link.page for link in links] == [r.page for c in choices for r in c.reasons]
+    assert [link.page for link in links] == [r.page for c in choices for r in c.reasons if r.page]
     facts = {m.label: m.value for m in at.metric}
     assert len(facts) == 5
     known = [c for c in choices if c.score is not None]
@@ -174,7 +174,7 @@ def test_the_links_on_the_page_carry_the_reasons_and_their_claims(measured: None
     choices = compute.ranked(ChoosingView(task="recall")).choices
     links = [link.proto for link in at.main.get("page_link")]
     seen = [dict(parse_qsl(link.query_string)) for link in links if link.label.startswith("See it")]
-    for query, reason in zip(seen, [r for c in choices for r in c.reasons], strict=True):
+    for query, reason in zip(seen, [r for c in choices for r in c.reasons if r.page], strict=True):
         assert query.pop(state.GO) == "1"
         assert query == ({} if "scheme" in reason.query else {"scheme": "none"}) | dict(reason.query)
     claims = [dict(parse_qsl(link.query_string))["claim"] for link in links if link.page == "claims"]
@@ -188,12 +188,29 @@ def test_the_links_on_the_page_carry_the_reasons_and_their_claims(measured: None
 def test_one_link_of_each_page_opens_what_it_names(measured: None, open_app: Any, results: dict[str, Result]) -> None:
     opened = set[str]()
     for reason in reasons(Evidence(results)):
-        if reason.page not in opened:
+        if reason.page and reason.page not in opened:
             opened.add(reason.page)
             at = open_app(reason.page, dict(reason.query))
             assert not at.exception
             assert not [w for w in at.warning if "link" in w.value]
-    assert opened >= {"lab", "timing"}
+    assert opened == {"lab"}
+
+
+def test_what_a_percentage_is_stands_below_the_picture(measured: None, open_app: Any) -> None:
+    at = open_app("choosing", {"task": "text", "precise_positions": "true"})
+    [told] = [c.value for c in at.main.caption if "The percentages" in c.value]
+    assert "exponential" in told
+    assert "nats a byte" in told
+    assert told.index("right byte") < told.index("share of right answers")
+    assert "exponential" not in pictures.meaning(Need(task="recall"))
+    assert len(pictures.axis(Need())) <= 35  # a phone's width
+
+
+def test_controls_stand_in_the_order_of_the_fields(open_app: Any) -> None:
+    at = open_app("choosing")
+    names = [p.name for p in ChoosingView.params()]
+    keys = [w.key for w in at.main if getattr(w, "key", None) in names]
+    assert keys == names
 
 
 def test_tries_change_one_thing_each() -> None:

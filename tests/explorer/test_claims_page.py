@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 
 from explorer import state
+from explorer.charts.palette import SCHEME_COLOURS, contrast
 from explorer.compute import claims as compute
 from explorer.compute import lab as lab_compute
 from explorer.compute.claims import Judged
 from explorer.pictures import claims as pictures
-from explorer.views import VIEWS, ClaimsView
+from explorer.views import VIEWS, ClaimsView, LabView
 from posenc_core.claims import Claim, Evidence, Judgement, Number, Source, Verdict
 from posenc_core.claims_table import CLAIMS
-from posenc_core.lab import BINS, TIMES, Result, Run, Setting, parse_schemes
+from posenc_core.lab import BINS, TIMES, Result, Run, Setting, parse_schemes, runs
 from posenc_core.lab_store import Store
 
 MACHINE = {
@@ -144,6 +145,9 @@ def test_the_cells_have_every_claim_once_with_sign_and_colour() -> None:
     for j, sign, series in zip(judged, frame["sign"], frame["series"], strict=True):
         assert series == f"{sign} {j.judgement.verdict}"
         assert series in dict(pictures.SERIES)
+    for series, ink in zip(frame["series"], frame["ink"], strict=True):
+        assert contrast(dict(pictures.SERIES)[series], ink) >= 4.5
+    assert all(contrast(s.fill, pictures.ink(s.fill)) >= 4.5 for s in pictures.SIGNS.values())
     assert len({s.sign for s in pictures.SIGNS.values()}) == len({s.fill for s in pictures.SIGNS.values()}) == 4
 
 
@@ -178,6 +182,55 @@ def test_the_links_on_the_page_are_those_of_the_claims(open_app: Any) -> None:
         assert query.pop(state.GO) == "1"
         kept = {} if "scheme" in claim.query else {"scheme": "alibi", "n_heads": "12", "b_scheme": "none"}
         assert (link.page, query) == (claim.page, kept | dict(claim.query))
+
+
+@pytest.mark.parametrize("claim", TRAINED, ids=lambda c: c.name)
+def test_the_links_of_a_claim_open_all_of_its_runs(claim: Claim) -> None:
+    shown, names = set[str](), list[str]()
+    for name, query in pictures.experiments(compute.judgement_of(claim.number)):
+        values, rejected = state.read_link("lab", {n: [t] for n, t in query.items()})
+        assert rejected == ()
+        view = LabView(**{n: LabView.parse_field(n, t) for n, t in query.items()})
+        assert values["task"] == view.task
+        schemes = parse_schemes(view.schemes)
+        made_here, problems = runs(
+            schemes, lab_compute.setting_of({p.name: getattr(view, p.name) for p in LabView.params()}), view.seeds
+        )
+        assert not problems
+        shown |= {run.key for run in made_here}
+        names.append(name)
+        assert name.startswith(view.task)
+    assert {run.key for run in claim.runs()} <= shown
+    assert len(set(names)) == len(names)
+    assert pictures.experiments(compute.judgement_of(claim.number))[0][1] == dict(claim.query)
+
+
+def test_an_open_claim_links_to_each_of_its_settings(opened: Any) -> None:
+    at = opened("claims", "claim=13")
+    found = [link.proto for link in at.main.get("page_link") if link.proto.label.startswith("text, ")]
+    expected = pictures.experiments(compute.judgement_of(13))[1:]
+    assert [dict(parse_qsl(link.query_string)) for link in found] == [
+        {"go": "1", "scheme": "rope"} | query for _, query in expected
+    ]
+    assert {name for name, _ in expected} >= {"text, PI (linear) ×4", "text, unscaled ×4, 50 steps"}
+    assert pictures.experiments(compute.judgement_of(1)) == [("", dict(compute.BY_NUMBER[1].query))]
+
+
+@pytest.mark.parametrize("page", [page for page in VIEWS if page != "lab"])
+def test_a_page_links_back_to_the_claims_about_it(opened: Any, page: str) -> None:
+    at = opened(page, "scheme=alibi&n_heads=12")
+    here = [claim for claim in CLAIMS if claim.page == page]
+    found = [x.proto for x in at.main.get("page_link") if re.match(r"\d+ · ", x.proto.label)]
+    assert [dict(parse_qsl(link.query_string)) for link in found] == [
+        {"go": "1", "scheme": "alibi", "n_heads": "12", "claim": str(claim.number)} for claim in here
+    ]
+    assert any("Claims about what is shown here" in m.value for m in at.main.markdown) == bool(here)
+
+
+def test_a_kind_of_source_is_said_once() -> None:
+    assert pictures.said_by(compute.BY_NUMBER[4]) == "articles"
+    assert pictures.said_by(compute.BY_NUMBER[26]) == "a slip in articles"
+    assert pictures.said_by(compute.BY_NUMBER[2]).startswith("paper: Vaswani")
 
 
 def test_a_claim_opens_large_keeps_the_filters_and_leads_to_its_neighbours(open_app: Any, address: Any) -> None:
@@ -267,8 +320,8 @@ def test_only_claims_about_the_sidebars_scheme(open_app: Any, scheme: str) -> No
 def test_a_claim_without_its_runs_is_not_measured_and_says_so(folder: Path, open_app: Any, claim: Claim) -> None:
     at = open_app("claims", f"claim={claim.number}")
     assert not at.exception
-    runs = claim.runs()
-    assert f"Not made yet: {len(runs)} of {len(runs)} runs." in text_of(at)
+    count = len(claim.runs())
+    assert f"Not made yet: {count} of {count} runs." in text_of(at)
     assert compute.judgement_of(claim.number).judgement == claim.judge(Evidence({}, timings()))
     assert links(at, "Open the experiment")
 
@@ -298,16 +351,16 @@ def test_a_claim_without_runs_says_where_its_numbers_come_from(claim: Claim) -> 
     judged = compute.judgement_of(claim.number)
     said = pictures.origin(judged)
     if judged.timed is None:
-        assert said == "Computed now, on this machine."
+        assert said == pictures.COMPUTED
     else:
         assert str(judged.timed["cpu"]) in said
         assert str(judged.timed["date"]) in said
 
 
 def test_what_came_with_the_app_is_told_apart_from_what_was_made_here() -> None:
-    runs = tuple(Run(spec, seed=seed) for spec in parse_schemes("rope, alibi") for seed in (0, 1))
-    results = tuple(map(made, runs))
-    said = pictures.origin(judged_of(results[:3], runs, frozenset({results[0].key})))
+    asked = tuple(Run(spec, seed=seed) for spec in parse_schemes("rope, alibi") for seed in (0, 1))
+    results = tuple(map(made, asked))
+    said = pictures.origin(judged_of(results[:3], asked, frozenset({results[0].key})))
     machine = "Test CPU, 2 cores, torch threads: 1, torch 2.0, Python 3.11, Linux, 2026-01-02"
     assert said == (
         f"Recorded: 2 runs of 2 seeds, {machine}. Made on this server: 1 run of 1 seed, {machine}. "
@@ -324,8 +377,8 @@ def judged_of(results: tuple[Result, ...], runs: tuple[Run, ...] = (), here: fro
 
 def test_lines_are_means_and_bands_over_seeds_with_a_panel_a_task() -> None:
     rope, alibi = parse_schemes("rope, alibi")
-    runs = [Run(s, Setting(task=t), seed) for t in ("text", "copy") for s in (rope, alibi) for seed in (0, 1, 2)]
-    results = tuple(made(run, 2.0 if run.spec == rope else 3.0) for run in runs)
+    asked = [Run(s, Setting(task=t), seed) for t in ("text", "copy") for s in (rope, alibi) for seed in (0, 1, 2)]
+    results = tuple(made(run, 2.0 if run.spec == rope else 3.0) for run in asked)
     text, copy = pictures.panels(judged_of(results))
     assert (text.task, copy.task) == ("text", "copy")
     assert [name for name, _ in text.lines.series] == ["rope", "alibi"]
@@ -351,9 +404,42 @@ def test_lines_are_told_apart_by_what_differs() -> None:
     results = [made(Run(rope, s)) for s in settings]
     found = pictures.names(results)
     assert len(set(found)) == len(found)
-    assert found[1] == "rope, curriculum progressive, steps 600"
-    assert found[2].startswith("rope, yarn ×4")
+    assert found[1] == "curriculum progressive, steps 600"
+    assert found[2].startswith("yarn ×4")  # of the only scheme
+    assert pictures.names([made(Run(s)) for s in parse_schemes("rope, alibi")]) == ["rope", "alibi"]
     assert pictures.names(results[:1]) == ["rope"]
+
+
+def test_schemes_have_their_colours_and_what_is_made_of_them_is_dashed() -> None:
+    rope, alibi, half = parse_schemes("rope, alibi, rope(rotary_fraction=0.5)")
+    other = Setting(curriculum="progressive")
+    several = [Setting(extension="linear", times=n, finetune_steps=s) for n in (2, 4) for s in (0, 50)]
+    first = {"r+": made(Run(rope, other)), "half": made(Run(half)), "a+": made(Run(alibi, other)),
+             "a": made(Run(alibi)), "r": made(Run(rope))}  # fmt: skip
+    found = pictures.styles(first)
+    assert (found["r"], found["r+"]) == ((SCHEME_COLOURS["rope"], False), (SCHEME_COLOURS["rope"], True))
+    assert (found["a"], found["a+"]) == ((SCHEME_COLOURS["alibi"], False), (SCHEME_COLOURS["alibi"], True))
+    assert found["half"][0] not in {SCHEME_COLOURS["rope"], SCHEME_COLOURS["alibi"]}
+    assert not found["half"][1]
+    found = pictures.styles({str(i): made(Run(rope, s)) for i, s in enumerate([Setting(), *several])})
+    assert found["0"] == (SCHEME_COLOURS["rope"], False)
+    assert all(dashed for name, (_, dashed) in found.items() if name != "0")
+    assert len({colour for colour, _ in found.values()}) == 5
+
+
+def test_the_caption_tells_the_points_that_decide() -> None:
+    [panel] = pictures.panels(compute.judgement_of(13))
+    told = pictures.seen_panel(panel).replace("\\", "").replace("\u2060", "")
+    at_2, at_4 = told.split(" At 2 times: ")[1].split(" At 4 times: ")
+    for part, n, m in ((at_2, 2, 4), (at_4, 4, 2)):
+        assert f"linear ×{n} **" in part
+        assert f"unscaled ×{n}, 50 **" in part
+        assert f"×{m}" not in part
+        values = {x.name: x.value for x in compute.judgement_of(13).judgement.numbers}
+        assert f"linear ×{n}, 50 **{values[f'PI (linear) ×{n}, 50 steps']:.2f}**" in part
+    assert "linear is position interpolation (PI); after the comma stand steps of fine-tuning" in told
+    [short] = pictures.panels(compute.judgement_of(22))
+    assert " At the training length: " in pictures.seen_panel(short)
 
 
 def test_more_lines_than_colours_are_dashed() -> None:
@@ -368,7 +454,9 @@ def test_more_lines_than_colours_are_dashed() -> None:
     [
         (1.90249, "nats", "1.902 nats"), (7.0, "%", "7%"), (62_831.85, "", "62,832"), (3.1e-7, "", "3.1e-07"),
         (0.0, "", "0"), (2048, "positions", "2,048 positions"), (float("nan"), "nats", "not a number nats"),
-        (float("inf"), "", "infinite"), (-0.25, "×", "-0.25×"), (1e300, "", "1e+300"),
+        (float("inf"), "", "infinite"), (-0.25, "×", "-0.25×"), (1e300, "", "1e+300"), (1_048_576, "", "1,048,576"),
+        (1.0, "of the answers", "100% of the answers"), (7, "of 9", "7 of 9"), (0.5, "of base·2π", "50% of base·2π"),
+        (7.2e-16, "of the output", "none (below 1e-15)"), (0.4, "of 0.71, squared", "0.4 of 0.71, squared"),
     ],
 )  # fmt: skip
 def test_numbers_are_written_short(value: float, unit: str, expected: str) -> None:
@@ -390,10 +478,11 @@ def test_a_rule_is_told_with_the_values_of_its_thresholds() -> None:
 
 
 def test_numbers_stand_beside_those_of_the_claim_and_the_spread_of_the_seeds() -> None:
-    numbers = (Number("a", 1.0), Number("b", 2.0), Number("rise", 0.04, "nat", 0.02, "within 0.1"))
+    numbers = (Number("a", 1.0), Number("b", 2.0), Number("rise", 0.04, "nats", 0.02, "within 0.1"))
     judged = dataclasses.replace(judged_of(()), judgement=Judgement("holds", numbers))
     assert [n.name for n in pictures.first_numbers(judged)] == ["rise", "a"]
-    assert pictures.numbers_text(judged) == "a: 1; b: 2; rise: 0.04 nat (claimed: within 0.1; seeds differ by 0.02)"
+    assert pictures.numbers_text(judged) == "a: 1; b: 2; rise: 0.04 nats (claimed: within 0.1; seeds differ by 0.02)"
+    assert pictures.beside(Number("c", 1.0, "of the answers", 0.0441)) == " (seeds differ by 4.4%)"
     assert pictures.findings(judged).endswith("a: **1** · and 1 more]")
 
 

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
+from explorer.charts import curves
 from explorer.compute import lab as compute
 from explorer.compute import lab_attention as heads
 from explorer.jobs import Job, Pool, SessionJobs
@@ -152,6 +153,15 @@ def test_without_results_the_page_says_what_start_does(open_app: Any, scheme: st
     assert 3 <= len(at.metric) <= 5
 
 
+def test_the_picture_stands_before_the_controls_of_training_and_the_formula_last(open_app: Any, folder: Path) -> None:
+    keep(folder, result(run_of(TINY), FLAT))
+    at = page(open_app, **TINY)
+    kinds = [(x.type, getattr(x, "key", None)) for x in at.main]
+    chart = next(i for i, (kind, _) in enumerate(kinds) if kind == "vega_lite_chart")
+    assert all(i > chart for i, (_, key) in enumerate(kinds) if key in ("train_length", "steps", "width", "seeds"))
+    assert next(i for i, (kind, _) in enumerate(kinds) if kind == "latex") > chart
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_sidebars_scheme_can_be_picked(open_app: Any, scheme: str) -> None:
     at = page(open_app, scheme=scheme, b_scheme="rope", b_base="777")
@@ -249,7 +259,7 @@ def test_a_link_shows_what_is_measured_at_once(open_app: Any, folder: Path) -> N
     }  # fmt: skip
     assert button(at, "Start").disabled
     said = text(at)
-    assert "Within 0.1 nats of the loss at the training length, up to 8 times it: alibi 2.050 (0.00)." in said
+    assert "Within 0.1 nats a byte of the loss at the training length, up to 8 times it: alibi 2.050 (0.00)." in said
     assert "Higher by more, at worst: rope 1.550 (+1.40)." in said
     assert "End at their table: learned (no rows past 64)." in said
     table = at.dataframe[0].value.set_index("scheme")
@@ -258,8 +268,9 @@ def test_a_link_shows_what_is_measured_at_once(open_app: Any, folder: Path) -> N
     ]
     assert list(table.loc["learned", ["1×", "2×", "16×"]]) == ["2.550 ± 0.050", *["no rows past 64"] * 2]
     assert table.loc["alibi", "seeds"] == "0, 1"
-    assert table.loc["alibi", "made"] == "here"
-    assert "No weights of rope are kept on this server" in said
+    assert "made" not in table  # all of them here
+    assert "No weights of these runs are kept on this server" in said
+    assert not [w for w in at.selectbox if w.key == "map_scheme"]
     assert "6 runs" in said
     assert "12 s of training in all" in said
 
@@ -269,7 +280,8 @@ def test_accuracy_is_natural_for_tasks_other_than_text(open_app: Any, folder: Pa
     keep(folder, result(asked.runs[0], FLAT, [0.9, 0.9, 0.8, *[0.7] * (TIMES - 3)]))
     at = page(open_app, schemes="rope", seeds="0", task="recall")
     assert "Lower by more, at worst: rope 90.0% (−20 points)." in text(at)
-    assert metrics(at)["best at 16 times"] == "rope 70.0%"
+    assert metrics(at)["best at 16 times"] == metrics(at)["best at 8 times"] == "rope 70.0%"
+    assert "flattest at 8 times" not in metrics(at)  # who only guesses is flat
     at = page(open_app, schemes="rope", seeds="0", task="recall", metric="loss")
     assert "Within 0.1 nats of the loss at the training length, up to 8 times it: rope 2.000 (0.00)." in text(at)
 
@@ -328,6 +340,20 @@ def test_the_line_is_the_mean_and_the_band_the_seeds_ends() -> None:
     assert data[data.part == "upright"].x.tolist() == [64.0]
 
 
+def test_only_points_tell_and_what_the_guide_is_called_stands_above_every_accuracy() -> None:
+    asked = asked_of("rope", (0, 1), task="recall")
+    shown = pictures.sides(asked, {r.key: result(r, FLAT, [1.0] * TIMES) for r in asked.runs})
+    lines = pictures.by_position(shown, "accuracy", asked.runs[0].setting)
+    chart = curves.curves(
+        lines.data, x_title="x", y_title="y", bands=True, y_domain=pictures.SHARES, **pictures.style(shown)
+    )
+    tooltips = {layer["mark"]["type"]: layer["encoding"].get("tooltip") for layer in chart.to_dict()["layer"]}
+    assert tooltips["area"] == tooltips["line"] == {"value": None}  # Streamlit's own would call a band's low end y
+    assert isinstance(tooltips["point"], list)
+    above = (pictures.SHARES[1] - 1) / (pictures.SHARES[1] - pictures.SHARES[0])
+    assert above * (420 - 60) >= 3 + 11  # px of the label's offset and letters; 60: the axis below the plot
+
+
 def test_the_csv_has_a_line_a_run() -> None:
     asked = asked_of("rope", (0, 1))
     made = {r.key: result(r, list(RISING)) for r in asked.runs}
@@ -336,7 +362,30 @@ def test_the_csv_has_a_line_a_run() -> None:
     row = dict(zip(header.split(","), rows[1].split(","), strict=True))
     assert row["seed"] == "1"
     assert row["key"] == asked.runs[1].key
-    assert [float(row[f"loss_at_{n}"]) for n in (1, 2, 4, 8, 16)] == pytest.approx([1.5, 1.7, 2.1, 2.9, 4.5])
+    assert [row[f"loss_at_{n}"] for n in (1, 2, 4, 8, 16)] == ["1.5", "1.7", "2.1", "2.9", "4.5"]
+    made_with = {k: row[k] for k in ("scheme", "task", "train_length", "steps", "width", "extension", "curriculum")}
+    assert made_with == {"scheme": "rope", "task": "text", "train_length": "64", "steps": "600", "width": "64",
+                         "extension": "off", "curriculum": "fixed"}  # fmt: skip
+    assert row["text"] == asked.runs[0].corpus.digest
+
+
+def test_the_csv_tells_an_extension_and_no_more_digits_than_are_kept() -> None:
+    asked = asked_of("rope", extension="yarn", times=4, finetune_steps=50, task="token_back", back=4)
+    made = {r.key: result(r, FLAT, loss=tuple([8.0, 8.07555, *[8.03] * (BINS * TIMES - 2)])) for r in asked.runs}
+    header, *rows = pictures.runs_csv(pictures.sides(asked, made)).splitlines()
+    named = [dict(zip(header.split(","), row.split(","), strict=True)) for row in rows]
+    told = [[row[k] for k in ("extension", "times", "finetune_steps", "back")] for row in named]
+    assert told == [["off", "", "", "4"], ["yarn", "4.0", "50.0", "4"]]
+    for row in named:
+        assert all(len(row[f"loss_at_{n}"]) <= 8 for n in (1, 2, 4, 8, 16))
+
+
+def test_who_made_a_line_is_told_where_lines_differ_in_it() -> None:
+    asked = asked_of("rope, alibi")
+    shown = pictures.sides(asked, {r.key: result(r, FLAT) for r in asked.runs})
+    table = pictures.table(shown, "loss", frozenset([asked.runs[0].key]))
+    assert table["made"].tolist() == ["recorded", "here"]
+    assert "made" not in pictures.table(shown, "loss", frozenset(r.key for r in asked.runs))
 
 
 def test_sixteen_schemes_have_names_and_only_the_ninth_shares_a_colour() -> None:
@@ -345,6 +394,12 @@ def test_sixteen_schemes_have_names_and_only_the_ninth_shares_a_colour() -> None
     assert len({s.colour for s in shown[:8]}) == 8
     assert not any(s.dashed for s in shown[:8])
     assert all(s.dashed for s in shown[8:])
+
+
+def test_a_variant_does_not_take_the_colour_of_another_scheme() -> None:
+    style, alone = (words.styles(asked_of(text).runs) for text in ("rope, rope(base=500), alibi, none", "alibi"))
+    assert style["alibi"] == alone["alibi"]
+    assert len({colour for colour, _ in style.values()}) == 4
 
 
 def test_a_scheme_keeps_its_colour_and_its_extension_is_dashed() -> None:
@@ -371,7 +426,7 @@ def test_a_text_too_short_for_many_lengths_is_told() -> None:
     [run] = asked.runs
     shown = pictures.sides(asked, {run.key: result(run, [2.0, 2.3, 2.1])})
     assert pictures.seen(shown, "loss").startswith(
-        "No scheme stays within 0.1 nats of the loss at the training length, up to 2 "
+        "No scheme stays within 0.1 nats a byte of the loss at the training length, up to 2 "
     )
     assert pictures.table(shown, "loss", frozenset()).loc[0, "8×"] == "the text ends before"
     shown = pictures.sides(asked, {run.key: result(run, [2.0])})
@@ -409,6 +464,11 @@ def test_stop_keeps_the_half_made_run_and_start_goes_on_to_the_same_result(open_
     at.run()
     assert not at.exception
     assert "Training loss of the runs in progress" in [c.proto.alt for c in at.get("vega_lite_chart")]
+    assert "Training; the first result appears here." in text(at)
+    assert "Start trains it" not in text(at)
+    assert "Attention before and past" not in text(at)
+    assert metrics(at)["still to train"] == "1 run"  # the bar tells how long
+    assert "on one core. Results are kept" in text(at)
     assert button(at, "Start").disabled
     button(at, "Stop").click().run()
     settled(at)
@@ -425,6 +485,54 @@ def test_stop_keeps_the_half_made_run_and_start_goes_on_to_the_same_result(open_
     assert found is not None
     assert_same(found, lab.perform([run], torch.get_num_threads())[0])
     assert Store(folder, None).state(run.key) is None
+
+
+def test_stop_says_so_at_once_however_long_the_step(open_app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate: list[bool] = []
+    monkeypatch.setattr(compute, "make", lambda live, job, kept, todo: until(lambda: bool(gate)))
+    at = page(open_app, **TINY)
+    button(at, "Start").click().run()
+    until(lambda: live_of(at).job.state == "running")
+    button(at, "Stop").click().run()
+    assert [p.proto.text for p in at.get("progress")] == ["Stopping…"]
+    assert button(at, "Stop").disabled
+    gate.append(True)
+    settled(at)
+    assert live_of(at).job.state == "cancelled"
+
+
+def test_the_time_left_is_told_at_the_measured_pace_or_not_at_all() -> None:
+    run = run_of(LONG)
+    live = compute.Live((run,))
+
+    class Slow(Job[Result]):
+        seconds = 4.0
+
+        @property
+        def seconds_left(self) -> float | None:
+            done, total = self.progress
+            return self.seconds * (total - done) / done
+
+    live.job = Slow(lambda job: None)
+    live.job.state = "running"
+    live.job.report(0.2, 20.0)
+    assert "left" not in words.progress(live)[0]
+    live.job.report(1.0, 20.0)  # four times as slow as estimated
+    assert words.progress(live)[0].endswith("; about 76 s left")
+
+
+def test_what_the_link_says_of_maps_waits_until_there_are_some(
+    open_app: Any, address: Any, trained: Callable[..., Run]
+) -> None:
+    query = TINY | {"map_times": "8", "layer": "0", "head": "3"}
+    at = page(open_app, **query)
+    assert not at.warning
+    assert "Attention before and past" not in text(at)
+    assert address(at) == {"scheme": "rope"} | query
+    trained()
+    at.run()
+    assert "rope, layer 0 head 3: at the training length" in text(at)
+    assert address(at) == {"scheme": "rope"} | query
 
 
 def test_a_reader_who_closes_the_tab_finds_it_where_it_was(
@@ -466,6 +574,9 @@ def test_the_place_in_the_queue_is_told(open_app: Any, own_jobs: SessionJobs) ->
     button(at, "Start").click().run()
     at.run()
     assert [p.proto.text for p in at.get("progress")] == [r"Waiting\: 2 jobs before yours."]
+    assert "Waiting for other jobs; the first result appears here." in text(at)
+    assert "Nothing of this setting is measured yet" not in text(at)
+    assert not at.get("vega_lite_chart")
     gate.append(True)
     assert first.wait(PATIENCE)
     assert second.wait(PATIENCE)
@@ -583,6 +694,38 @@ def test_a_run_in_progress_is_kept_now_and_then(folder: Path, monkeypatch: pytes
     assert state is not None
 
 
+def test_a_full_disk_costs_what_it_cannot_hold_not_the_training(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "SAVE_SECONDS", 0.0)
+
+    class Full(Store):
+        def put(self, result: Result, model: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        def save_state(self, key: str, state: dict[str, Any]) -> None:
+            raise OSError(28, "No space left on device")
+
+    run = run_of(TINY)
+    todo = compute.Work((run,), (), run.seconds, frozenset())
+    job: Job[Result] = Job(lambda job: compute.make(compute.Live((run,)), job, Full(folder, None), todo))
+    Pool(1).submit(job)
+    assert job.wait(PATIENCE)
+    assert job.state == "done"
+    (made,) = job.results
+    assert (made.loss, made.curve) == (lab.perform([run])[0].loss, lab.perform([run])[0].curve)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [(b"\xff\xfe\x00text", "The file is not UTF-8 text."), (b"", "The file is empty."), (b"a\r\nb", "")],
+)
+def test_a_file_that_is_no_text_is_told(folder: Path, open_app: Any, data: bytes, said: str) -> None:
+    at = open_app("lab")
+    at.file_uploader(key="_lab_file").set_value(("text.txt", data, "text/plain")).run()
+    assert not at.exception
+    if said:
+        assert f"{said} The shipped text is used." in text(at)
+
+
 # ------------------------------------------------------------------ limits
 
 
@@ -629,16 +772,6 @@ def test_a_folder_that_cannot_be_written_is_passed_over(
     assert "posenc-lab-" in last.name
 
 
-def test_a_slow_step_is_told() -> None:
-    asked = asked_of("rope", width=256, train_length=512, steps=10)
-    todo = compute.work(asked, {})
-    step = asked.runs[0].seconds / 10
-    assert step > 1
-    assert f"A step takes about {step:.0f} s, and Stop waits for its end." in words.plan(todo, asked, 1e9)
-    asked = asked_of("rope")
-    assert "A step takes" not in words.plan(compute.work(asked, {}), asked, 1e9)
-
-
 # ------------------------------------------------------------------ the reader's own text
 
 OWN = "The quick brown fox jumps over the lazy dog. " * 40
@@ -650,8 +783,12 @@ def test_training_on_ones_own_text_is_kept_by_its_hash_and_not_in_the_link(
     at = page(open_app, **TINY)
     at.text_area(key="_lab_typed").set_value("short").run()
     assert "text = 'short' is not legal (it has 5); legal: at least 330 bytes" in text(at)
+    assert "There is nothing to train: your text cannot be used. Give a longer one, or empty its box." in text(at)
+    assert "pick a scheme that can run" not in text(at)
     assert not at.exception
+    assert "the same link shows them again" in text(page(open_app, **TINY))
     at.text_area(key="_lab_typed").set_value(OWN).run()
+    assert "the same link with the same text shows them again" in text(at)
     button(at, "Start").click().run()
     settled(at)
     assert address(at) == {"scheme": "rope"} | TINY
@@ -669,7 +806,7 @@ def test_training_on_ones_own_text_is_kept_by_its_hash_and_not_in_the_link(
 def test_a_text_that_is_too_large_is_refused(open_app: Any) -> None:
     at = page(open_app, **TINY)
     at.text_area(key="_lab_typed").set_value("€" * 400_000).run()
-    assert "The text has 1,200,000 bytes; legal: at most 1,000,000. The shipped text is used." in text(at)
+    assert "The text has 1,200,000 bytes; legal: at most 1,048,576. The shipped text is used." in text(at)
     assert not at.exception
 
 
@@ -739,6 +876,12 @@ def test_learned_slopes_stand_beside_the_recipes() -> None:
     )
     assert pictures.recipe(AlibiSpec(n_heads=4)) == [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8]
     plain = asked_of("alibi")
+    axes = pictures.slope_axes(pictures.sides(asked, made))
+    assert axes["x_ticks"] == (0, 1, 2, 3)
+    assert axes["x_domain"][0] < 0
+    assert axes["x_domain"][1] > 3
+    assert axes["y_domain"][0] < 0
+    assert axes["y_domain"][1] > 0.5
     assert pictures.slope_lines(pictures.sides(plain, {r.key: result(r, FLAT) for r in plain.runs})) is None
 
 
@@ -778,7 +921,7 @@ def test_heads_are_told_by_the_models_own_weights(trained: Any, task: str) -> No
     np.testing.assert_allclose(
         table["distance at 4× (positions)"], distance[..., -8:].mean(-1).flatten().numpy().round(2), atol=0.011
     )
-    large = maps.large_map(run, 4, 1, 2).values
+    large = maps.large_maps(run, 4, 1, 2)[1].values
     expected = per_row[0][1][0, 2].double().numpy()
     np.testing.assert_allclose(np.nan_to_num(large), np.tril(expected), atol=1e-6)
     assert np.isnan(large[np.triu_indices(64, 1)]).all()
@@ -786,17 +929,30 @@ def test_heads_are_told_by_the_models_own_weights(trained: Any, task: str) -> No
     tokens_, back = (float(x) for x in re.findall(r"at 4 times over ([\d.]+) and ([\d.]+) back", said)[0])
     assert tokens_ == pytest.approx(math.exp(entropy[1, 2, -8:].mean()), abs=0.06)
     assert back == pytest.approx(distance[1, 2, -8:].mean().item(), abs=0.06)
-    assert {(g.axis, g.value) for g in maps.large_map(run, 4, 0, 0).guides} == {("x", 16), ("y", 16)}
-    assert maps.large_map(run, 1, 0, 0).guides == ()
+    short_map, long_map = maps.large_maps(run, 4, 0, 0)
+    assert {(g.axis, g.value) for g in long_map.guides} == {("x", 16), ("y", 16)}
+    assert short_map.guides == ()
+    assert (short_map.rows, long_map.rows) == (16, 64)
+
+
+def test_before_and_past_have_one_colour_scale_a_head(trained: Any) -> None:
+    run = trained()
+    short, long = maps.small_maps(run, 4)
+    assert [m.title for m in short] == [f"layer {i} head {j}" for i in (0, 1) for j in range(4)]
+    assert [m.title for m in short] == [m.title for m in long]
+    for before, past in [*zip(short, long, strict=True), maps.large_maps(run, 4, 1, 3)]:
+        assert before.domain == past.domain
+        tops = [float(np.quantile(m.values[np.isfinite(m.values)], 0.99)) for m in (before, past)]
+        assert before.domain == (0.0, pytest.approx(max(tops)))
 
 
 def test_a_table_has_no_attention_past_its_rows(trained: Any) -> None:
     run = trained("learned")
     assert "past it the table has no rows" in maps.seen(run, 2, 0, 0)
-    values = maps.large_map(run, 2, 0, 0).values
+    values = maps.large_maps(run, 2, 0, 0)[1].values
     assert np.isfinite(values[np.tril_indices(16)]).all()
     assert np.isnan(values[16:]).all()
-    assert "past the table's 16 rows" in maps.large_map(run, 2, 0, 0).undefined_label
+    assert "past the table's 16 rows" in maps.large_maps(run, 2, 0, 0)[1].undefined_label
 
 
 def test_maps_stay_small_enough_for_the_browser() -> None:
@@ -805,6 +961,27 @@ def test_maps_stay_small_enough_for_the_browser() -> None:
         assert far
         assert all((int(n) * trained_length) ** 2 <= 2**20 for n in far)
     assert maps.lengths(512, ("2", "4", "8", "16")) == ["2"]
+
+
+def test_tasks_are_glossed_and_the_link_keeps_their_names(open_app: Any, address: Any) -> None:
+    assert list(words.TASKS) == list(LabView.param("task").choices)
+    at = page(open_app, **TINY)
+    box = at.selectbox(key="task")
+    assert box.options == list(words.TASKS.values())
+    box.set_value("recall").run()
+    assert not at.exception
+    assert address(at) == {"scheme": "rope", "task": "recall"} | TINY
+
+
+def test_a_loss_has_the_unit_of_its_task() -> None:
+    for task, unit in (("text", "nats a byte"), ("short_texts", "nats a byte"), ("recall", "nats")):
+        asked = asked_of("rope", task=task)
+        shown = pictures.sides(asked, {r.key: result(r, FLAT) for r in asked.runs})
+        assert pictures.by_position(shown, "loss", asked.runs[0].setting).y_title == f"held-out loss ({unit})"
+        assert pictures.training(shown).y_title == f"training loss ({unit})"
+        assert f" 0.1 {unit} of the loss" in pictures.seen(shown, "loss")
+        facts = pictures.key_numbers(shown, asked, compute.work(asked, {}), "loss", 60.0)
+        assert f"lowest held-out loss, in {unit}, at" in facts[3][2]
 
 
 def test_a_click_on_a_small_map_shows_the_head_large(open_app: Any, trained: Any) -> None:
