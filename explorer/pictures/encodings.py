@@ -62,7 +62,8 @@ def difference_picture(first: Heatmap, second: Heatmap) -> Heatmap | None:
         or first.value_title.split(" of ")[0] != second.value_title.split(" of ")[0]
     ):
         return None
-    values = first.values - second.values
+    with np.errstate(invalid="ignore"):  # forbidden on both sides: -inf less -inf is undefined, and drawn so
+        values = first.values - second.values
     if first.palette == "cyclic":
         values = (values + np.pi) % (2 * np.pi) - np.pi
     return Heatmap(

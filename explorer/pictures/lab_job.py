@@ -36,8 +36,8 @@ OPTIONS = {
     "slope_training": "ALiBi's slopes in training: fixed as in the paper, multiplied by 1 + α·log(t/T) at step t of T, "
     "or learned.",
     "alpha": "The α of dynamic slopes. The factor is negative at first, so early on distance is rewarded: see below.",
-    "position_gap": "Randomized positions (Ruoss et al. 2023, arXiv:2305.16843): training sees gaps, so larger "
-    "positions are no news later.",
+    "position_gap": "Randomized positions (after Ruoss et al. 2023, arXiv:2305.16843): training sees gaps, so that "
+    "positions up to so many training lengths are no news later. Measured without gaps, unlike there.",
     "table_format": "Mixed precision: cos and sin of RoPE are rounded, attention stays in float32.",
     "extension": "After training, a scaling of RoPE for a longer text: position interpolation is linear "
     "(Chen et al. 2023, arXiv:2306.15595), then NTK, dynamic NTK, YaRN (Peng et al. 2023, arXiv:2309.00071), Llama 3.",

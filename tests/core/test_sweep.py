@@ -33,6 +33,14 @@ WANTED = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _ctrl_c_is_heard():
+    """A shell's background jobs ignore it, and so would all that they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @cache
 def direct(run):
     """The run by `perform`, without what differs from one time to the next."""

@@ -4,7 +4,7 @@
    checkpoints' size, beside two transformers of the same size without positions: PyTorch's own nn.TransformerEncoder,
    and the same blocks written out with scaled_dot_product_attention. Steps alternate.
 2. The whole default run of each scheme: training and measuring.
-3. Peak memory of measuring ALiBi and RoPE at 16 times 512 positions beside 16 times 64, in fresh processes.
+3. Peak memory of a process that measures ALiBi and RoPE at 16 times 512 positions beside 16 times 64, and before that.
 
 Machines are shared and noisy: read the ratios, not the milliseconds.
 """
@@ -40,7 +40,7 @@ run = Run(parse_schemes(sys.argv[1])[0], Setting(train_length=int(sys.argv[2]), 
 model, task = new_model(run.config), run.setting.make_task(run.corpus)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 measure(run, model, task)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+print(before / 1024, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
 
@@ -145,13 +145,14 @@ def whole_runs() -> list[dict[str, object]]:
 
 
 def memory() -> list[dict[str, object]]:
-    """MiB that measuring adds to the peak of a process."""
+    """Peak of a fresh process in MiB, before and after measuring."""
     made = []
     for scheme in ("rope", "alibi"):
         for length in (64, 512):
             command = [sys.executable, "-c", MEMORY, scheme, str(length)]
             found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            made.append({"scheme": scheme, "length": 16 * length, "MiB": float(found)})
+            before, after = map(float, found.split())
+            made.append({"scheme": scheme, "length": 16 * length, "before": before, "after": after})
     return made
 
 
@@ -173,9 +174,9 @@ def main() -> None:
     for row in made["runs"]:
         print(f"  {row['scheme']:22} {row['training']:6.1f} {row['all']:6.1f}")
     made["memory"] = memory()
-    print("measuring: MiB added to the peak of a process")
+    print("measuring: peak MiB of a process, before and after")
     for row in made["memory"]:
-        print(f"  {row['scheme']:22} {row['length']:6} positions {row['MiB']:7.0f}")
+        print(f"  {row['scheme']:22} {row['length']:6} positions {row['before']:7.0f} {row['after']:7.0f}")
     if args.json:
         args.json.write_text(json.dumps(made) + "\n")
 
