@@ -32,15 +32,17 @@ from posenc_core.train import Trainer, new_model
 SIZES = ((64, 64), (128, 128))  # width, length
 ROUNDS, WARM = 60, 5
 MEMORY = """
-import resource, sys, torch
+import re, sys, torch
 from posenc_core.lab import Run, Setting, measure, parse_schemes
 from posenc_core.train import new_model
 torch.set_num_threads(1)
 run = Run(parse_schemes(sys.argv[1])[0], Setting(train_length=int(sys.argv[2]), task="token_back"))
 model, task = new_model(run.config), run.setting.make_task(run.corpus)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():  # Linux; ru_maxrss would be the parent's where that was larger
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+before = peak()
 measure(run, model, task)
-print(before / 1024, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(before, peak())
 """
 
 
