@@ -11,6 +11,7 @@ from explorer.compute import lab as compute
 from explorer.pictures import lab as pictures
 from explorer.pictures import lab_attention as attention
 from explorer.pictures import lab_job as words
+from explorer.pictures.common import SHARES
 from explorer.views import LabView
 from posenc_core import Problem, lab
 from posenc_core.lab import Run, Setting
@@ -150,7 +151,7 @@ def draw_picture() -> None:
     show.chart(
         curves.curves, lines.data, name="by_position", alt_text=f"Held-out {metric} by position, past training",
         x_title="position (log scale)", y_title=lines.y_title, x_log=True, x_ticks=pictures.ticks(trained),
-        x_domain=pictures.domain(trained), y_domain=pictures.SHARES if metric == "accuracy" else None, bands=True,
+        x_domain=pictures.domain(trained), y_domain=SHARES if metric == "accuracy" else None, bands=True,
         low_high=("lowest seed", "highest seed"), guide_colour=TRAINING_LENGTH_COLOUR, height=420, **style,
     )  # fmt: skip
     show.below(show.plain(pictures.seen(shown, metric)), tries["by_position"])

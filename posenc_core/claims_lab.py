@@ -195,7 +195,10 @@ def rope_degrades(found: dict[str, Group]) -> Judgement:
 
 @lab(alibi=_of("alibi"), rope=_of("rope"), **{f"{s} recall": _of(s, task="recall") for s in ("alibi", "rope", "none")})
 def alibi_extrapolates(found: dict[str, Group]) -> Judgement:
-    """Flat as above on text; what it then does not find at a distance is a condition."""
+    """No seed's loss on text rises by more than FLAT up to 16 training lengths, or up to fewer of them.
+
+    What is then not found at a distance is a condition.
+    """
     made, flat = found["alibi"], _flat(found["alibi"])
     near, far = (found["alibi recall"].at(t, "accuracy") for t in (1, 16))
     lost = near.mean - far.mean > max(LOST, near.spread, far.spread)

@@ -15,7 +15,7 @@ from explorer.charts import curves
 from explorer.charts.palette import BLACK, CATEGORICAL, GREEN, ORANGE, SCHEME_COLOURS, VERMILLION, contrast
 from explorer.charts.verdicts import COLUMNS
 from explorer.compute.claims import Judged
-from explorer.pictures.common import Lines
+from explorer.pictures.common import SHARES, Lines
 from explorer.text import Try
 from explorer.views import ClaimsView
 from explorer.words import plain
@@ -235,6 +235,11 @@ class Panel(NamedTuple):
     columns: int
     height: int
     told: tuple[tuple[int, str], ...]
+
+
+def axis(task: str) -> tuple[float, float] | None:
+    """Ends of the axis where they do not follow the data: those of shares."""
+    return None if task in TEXTS else SHARES
 
 
 def panels(judged: Judged) -> list[Panel]:

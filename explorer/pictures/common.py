@@ -14,6 +14,8 @@ from explorer.text import SCHEME_TEXT
 from posenc_core import Spec
 from posenc_core.schemes.hybrid import HybridSpec
 
+SHARES = (0.0, 1.07)  # ends of the axis of accuracies: above 1, room for what a guide is called
+
 
 @dataclass(frozen=True)
 class Lines:

@@ -29,7 +29,6 @@ FLAT = (2, 4, 8)  # where a scheme has to stay near its value at 1
 NEAR: dict[Metric, float] = {"loss": 0.1, "accuracy": 0.05}  # how near
 DIGITS = 3
 LETTER, LEAST_NAME, MOST_NAME = 8, 80, 330  # px of a letter, and of the table's names
-SHARES = (0.0, 1.07)  # ends of the axis of accuracies: above 1, room for what a guide is called
 CSV_DIGITS = 6  # means of values that are kept to four
 METRICS: tuple[Metric, ...] = ("loss", "accuracy")
 SAME_BYTES = (

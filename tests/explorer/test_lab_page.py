@@ -25,6 +25,7 @@ from explorer.jobs import Job, Pool, SessionJobs
 from explorer.pictures import lab as pictures
 from explorer.pictures import lab_attention as maps
 from explorer.pictures import lab_job as words
+from explorer.pictures.common import SHARES
 from explorer.views import LabView
 from posenc_core import SCHEMES, lab, sweep
 from posenc_core.analysis import attention_distance, attention_entropy
@@ -344,13 +345,11 @@ def test_only_points_tell_and_what_the_guide_is_called_stands_above_every_accura
     asked = asked_of("rope", (0, 1), task="recall")
     shown = pictures.sides(asked, {r.key: result(r, FLAT, [1.0] * TIMES) for r in asked.runs})
     lines = pictures.by_position(shown, "accuracy", asked.runs[0].setting)
-    chart = curves.curves(
-        lines.data, x_title="x", y_title="y", bands=True, y_domain=pictures.SHARES, **pictures.style(shown)
-    )
+    chart = curves.curves(lines.data, x_title="x", y_title="y", bands=True, y_domain=SHARES, **pictures.style(shown))
     tooltips = {layer["mark"]["type"]: layer["encoding"].get("tooltip") for layer in chart.to_dict()["layer"]}
     assert tooltips["area"] == tooltips["line"] == {"value": None}  # Streamlit's own would call a band's low end y
     assert isinstance(tooltips["point"], list)
-    above = (pictures.SHARES[1] - 1) / (pictures.SHARES[1] - pictures.SHARES[0])
+    above = (SHARES[1] - 1) / (SHARES[1] - SHARES[0])
     assert above * (420 - 60) >= 3 + 11  # px of the label's offset and letters; 60: the axis below the plot
 
 
