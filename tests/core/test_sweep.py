@@ -641,6 +641,9 @@ def test_dask_loses_nothing_when_a_worker_is_killed(cluster, tmp_path, monkeypat
     with Client(cluster.address, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=30)
         assert main([*arguments, *SIZES]) == 0
+        deadline = time.monotonic() + 30  # the client learns of a lost worker a moment later
+        while len(client.scheduler_info()["workers"]) > 1 and time.monotonic() < deadline:
+            time.sleep(0.1)
         assert len(client.scheduler_info()["workers"]) == 1
     [(done, doing)] = killed
     assert len(doing) == 2
