@@ -9,6 +9,7 @@ from explorer.compute import claims as compute
 from explorer.compute.claims import Judged
 from explorer.pictures import claims as pictures
 from explorer.views import ClaimsView
+from posenc_core.lab import MEASURED
 
 
 def chosen_claim(view: widgets.View[ClaimsView]) -> int:
@@ -122,7 +123,7 @@ def large(judged: Judged) -> None:
                     curves.curves, panel.lines.data, name=f"claim_{claim.number}_{panel.task}",
                     alt_text=f"{panel.lines.y_title} by training lengths, task {panel.task}",
                     x_title="training lengths", y_title=panel.lines.y_title, series=panel.lines.series, x_log=True,
-                    x_ticks=pictures.POINTS, x_domain=(0.9, 18.0), y_domain=pictures.axis(panel.task), bands=True,
+                    x_ticks=MEASURED, x_domain=(0.9, 18.0), y_domain=pictures.axis(panel.task), bands=True,
                     points=True, dashed=panel.dashed, low_high=("lowest seed", "highest seed"),
                     guide_colour=TRAINING_LENGTH_COLOUR, legend_columns=panel.columns, height=panel.height,
                 )  # fmt: skip

@@ -324,7 +324,7 @@ with action:
         st.fragment(progress, run_every=0.5 if running else None)()
 
 shown, labels = pictures.sides(asked, made), list(asked.by_label)
-metric, style = pictures.metric_of(setting, wanted_metric), pictures.style(shown)
+metric, style = pictures.shown_metric(setting, wanted_metric), pictures.style(shown)
 far = attention.lengths(setting.train_length, LabView.param("map_times").choices)
 with_maps = any(attention.with_weights(runs) for runs in asked.by_label.values())
 details, maps = st.container(), st.container()

@@ -15,16 +15,14 @@ from typing import Literal
 from posenc_core.attention import QUERIES
 from posenc_core.claims import Evidence
 from posenc_core.claims_lab import NEAR_TASKS, P_ROPE, PAST, SEEDS, TASKS, Group, NotMeasured, Sample, family, group
-from posenc_core.lab import Metric, Run, label
+from posenc_core.lab import MEASURED, Metric, Run, label, metric_of
 from posenc_core.schemes.alibi import AlibiSpec
-from posenc_core.schemes.hybrid import HybridSpec
+from posenc_core.schemes.hybrid import HybridSpec, layers_of
 from posenc_core.schemes.learned import LearnedSpec
 from posenc_core.schemes.rope import RopeSpec
 from posenc_core.schemes.sinusoidal import SinusoidalSpec
 from posenc_core.spec import Spec, param
-from posenc_core.tasks import TEXTS
 
-MEASURED = (1, *PAST)  # training lengths
 LONGEST = 2**24
 HEADS, D_HEAD, ITEM = 8, 64, 4  # of the model that memory is told for, as the Timing page's layer, in float32
 SCHEMES = ("none", "sinusoidal", "learned", "rope", "alibi", "alibi+rope", P_ROPE)
@@ -211,11 +209,6 @@ def _precise(candidate: Candidate) -> Candidate:
     return candidate if candidate.times == 1 else _extended("token_back", candidate.times)
 
 
-def metric_of(task: str) -> Metric:
-    """Loss for text, the share of right answers for the other tasks."""
-    return "loss" if task in TEXTS else "accuracy"
-
-
 def position_bytes(spec: Spec, length: int) -> int:
     """Bytes of what a model of 8 heads × 64 holds of positions in float32 while it reads `length` of them.
 
@@ -329,7 +322,7 @@ class _Ranked:
     def _memory(self, need: Need, room: int, fits: bool) -> Reason:
         limit = f", {'within' if fits else 'more than'} {need.memory:,} MiB" if need.memory else ""
         spec = self.candidate.spec
-        bias = any(isinstance(s, AlibiSpec) for s in (spec.layers if isinstance(spec, HybridSpec) else (spec,)))
+        bias = any(isinstance(s, AlibiSpec) for s in layers_of(spec))
         rows = f", the bias made for {QUERIES} query rows at a time" if bias else ""
         text = (
             f"Positions take {size_text(room)} in a model of {HEADS} heads × {D_HEAD} in float32 "

@@ -14,12 +14,11 @@ from typing import Any
 
 from posenc_core.benchmark import Record
 from posenc_core.claims import Evidence, Judgement, Number, decide, listed
-from posenc_core.lab import Metric, Result, Run, Setting, parse_schemes, scheme_text
+from posenc_core.lab import Metric, Result, Run, Setting, metric_of, parse_schemes, scheme_text
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.learned import LearnedSpec
 from posenc_core.schemes.rope import RopeSpec
 from posenc_core.spec import Spec
-from posenc_core.tasks import TEXTS
 from posenc_core.train import slope_factor
 
 SEEDS = (0, 1, 2)
@@ -342,7 +341,7 @@ def alibi_is_worse(found: dict[str, Group]) -> Judgement:
     """
     worse, sizes, numbers = dict[str, str](), list[float](), list[Number]()
     for task in NEAR_TASKS:
-        metric: Metric = "loss" if task in TEXTS else "accuracy"
+        metric = metric_of(task)
         alibi, rope = (found[f"{s} {task}"].at(1, metric) for s in ("alibi", "rope"))
         if metric == "loss":
             is_worse, size, unit = rope.below(alibi), alibi.mean / rope.mean - 1, "% of rope's loss"
@@ -481,7 +480,7 @@ def hybrid_beats_both(found: dict[str, Group]) -> Judgement:
     """In each of the tasks, within and past the training length: better than both somewhere, and worse nowhere."""
     won, lost = list[str](), list[str]()
     for task in TASKS:
-        metric: Metric = "loss" if task in TEXTS else "accuracy"
+        metric = metric_of(task)
         for where in ("within", "past"):
             made, *single = (
                 g.at(1, metric) if where == "within" else g.past(metric)

@@ -27,7 +27,7 @@ from posenc_core.extension import methods
 from posenc_core.model import ModelSize, ToyModel
 from posenc_core.schemes import SIZES, parse_spec
 from posenc_core.schemes.alibi import AlibiSpec
-from posenc_core.schemes.hybrid import MAX_TEXT, HybridSpec
+from posenc_core.schemes.hybrid import MAX_TEXT, HybridSpec, layers_of
 from posenc_core.schemes.none import NoneSpec
 from posenc_core.schemes.rope import RopeSpec
 from posenc_core.spec import Problem, Spec, SpecError, param
@@ -35,7 +35,8 @@ from posenc_core.tasks import SHORTEST, TASKS, TEXTS, Batch, Corpus, Task, engli
 from posenc_core.train import MAX_LENGTH, TrainConfig, Trainer, alibis, by_position, new_model, set_table_format
 
 RECIPE = 1  # raise it when the same run gives other numbers: its key then changes too
-TIMES = 16  # training lengths that a run is measured at
+MEASURED = (1, 2, 4, 8, 16)  # training lengths at which numbers are told
+TIMES = MEASURED[-1]  # training lengths that a run is measured up to
 BINS = 8  # of a training length; positions in one are averaged
 CURVE = 60  # points of a kept loss curve
 EXAMPLES = 128  # held-out examples, fewer where they are long
@@ -45,6 +46,7 @@ HEADS, LAYERS = 4, 2
 MAX_SEED = 2**31 - 1
 FLOPS = 5e10  # a second, of one core on models of this size
 FINETUNE_RATE = 1e-3
+Metric = Literal["loss", "accuracy"]
 DEFAULT_SCHEMES = "none, sinusoidal, learned, rope, alibi, alibi+rope"
 MOST_SCHEMES = 16
 LEGAL_SCHEMES = f"1 to {MOST_SCHEMES} schemes, such as rope, alibi, alibi+rope, rope(base=500000)"
@@ -99,6 +101,11 @@ class Setting(Spec):
         return TASKS[self.task](corpus, self.back)
 
 
+def metric_of(task: str) -> Metric:
+    """Loss for text, the share of right answers for the other tasks."""
+    return "loss" if task in TEXTS else "accuracy"
+
+
 def parse_schemes(text: str) -> tuple[Spec, ...]:
     """Specs from a text such as "rope, rope(base=500000), alibi+rope": + joins the layers of one hybrid.
 
@@ -135,8 +142,7 @@ def _of_schemes(problem: Problem, piece: str) -> Problem:
 
 def scheme_text(spec: Spec) -> str:
     """The scheme as `parse_schemes` reads it, without the sizes, which are the lab's."""
-    layers = spec.layers if isinstance(spec, HybridSpec) else (spec,)
-    return "+".join(HybridSpec(layers=(_unsized(s),)).field_text("layers") for s in layers)
+    return "+".join(HybridSpec(layers=(_unsized(s),)).field_text("layers") for s in layers_of(spec))
 
 
 def _unsized(spec: Spec) -> Spec:
@@ -190,7 +196,7 @@ class Run:
     @property
     def layer_specs(self) -> tuple[Spec, ...]:
         """One spec a kind of layer, with the model's sizes."""
-        return self.sized.layers if isinstance(self.sized, HybridSpec) else (self.sized,)
+        return layers_of(self.sized)
 
     @property
     def size(self) -> ModelSize:
@@ -203,8 +209,8 @@ class Run:
     @cached_property
     def sized(self) -> Spec:
         """The spec with the model's sizes, a table as long as the positions of training."""
-        layers = self.spec.layers if isinstance(self.spec, HybridSpec) else (self.spec,)
-        rows = self.setting.position_gap * self.setting.train_length + max(getattr(s, "offset", 0) for s in layers)
+        offset = max(getattr(s, "offset", 0) for s in layers_of(self.spec))
+        rows = self.setting.position_gap * self.setting.train_length + offset
         made = self.size.of(self.spec.with_sizes(max_position_embeddings=rows))
         return made.layers[0] if isinstance(made, HybridSpec) and len(set(made.layers)) == 1 else made
 
@@ -296,7 +302,7 @@ def setting_mapping(setting: Setting) -> dict[str, Any]:
 
 def _acting(setting: Setting, spec: Spec) -> Setting:
     """The setting without what cannot act on this scheme."""
-    kinds = {type(s) for s in (spec.layers if isinstance(spec, HybridSpec) else (spec,))}
+    kinds = {type(s) for s in layers_of(spec)}
     changes: dict[str, Any] = {}
     if AlibiSpec not in kinds:
         changes |= {"slope_training": "fixed", "alpha": Setting.param("alpha").default}
@@ -393,7 +399,6 @@ class Result:
         return made
 
 
-Metric = Literal["loss", "accuracy"]
 Phase = Literal["training", "fine-tuning", "measuring"]
 
 
@@ -515,9 +520,8 @@ def measure(
     """
     trained = run.setting.train_length
     longest = min(TIMES * trained, task.longest or TIMES * trained) // (trained // BINS) * (trained // BINS)
-    layers = run.extended.layers if isinstance(run.extended, HybridSpec) else (run.extended,)
-    by_length = any(isinstance(s, RopeSpec) and s.by_length for s in layers)
-    ends = [trained * n for n in (1, 2, 4, 8) if trained * n < longest] if by_length else []
+    by_length = any(isinstance(s, RopeSpec) and s.by_length for s in layers_of(run.extended))
+    ends = [trained * n for n in MEASURED if trained * n < longest] if by_length else []
     loss, accuracy = torch.full((2, longest), torch.nan, dtype=torch.float64)
     start, count = 0, max(TIMES + 1, min(EXAMPLES, TOKENS // longest))
     whole = task.held_out(count, longest, trained)

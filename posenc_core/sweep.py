@@ -32,12 +32,12 @@ from tqdm import tqdm
 from posenc_core.lab import (
     DEFAULT_SCHEMES,
     MAX_SEED,
-    TIMES,
-    Metric,
+    MEASURED,
     Result,
     Run,
     Setting,
     groups,
+    metric_of,
     parse_schemes,
     perform,
     runs,
@@ -47,7 +47,6 @@ from posenc_core.spec import Param, Problem, SpecError
 from posenc_core.tasks import TASKS, TEXTS
 
 MOST = 1024  # processes, or threads
-SHOWN_TIMES = (1, 2, 4, 8, TIMES)
 START = b'{"key": "'  # of every line of a result file
 CONNECT_SECONDS = 10
 ELSEWHERE = ("task", "train_length", "back", "extension", "times", "finetune_steps")  # in a table's words and labels
@@ -259,13 +258,13 @@ def table(results: Sequence[Result]) -> str:
     for r in results:
         parts.setdefault(_heading(r.setting), {}).setdefault(r.label, []).append(r)
     wide = max((len(r.label) for r in results), default=0)
-    ends = "".join(f"{n:>7}×" for n in SHOWN_TIMES)
+    ends = "".join(f"{n:>7}×" for n in MEASURED)
     lines = list[str]()
     for heading, rows in parts.items():
         lines += ["", heading, f"{'':{wide}}{ends}{'seconds':>9}{'seeds':>7}"]
         for label, same in rows.items():
-            metric: Metric = "loss" if same[0].setting.task in TEXTS else "accuracy"
-            means = [_mean([r.at(n, metric) for r in same]) for n in SHOWN_TIMES]
+            metric = metric_of(same[0].setting.task)
+            means = [_mean([r.at(n, metric) for r in same]) for n in MEASURED]
             shown = "".join(f"{'–' if math.isnan(x) else format(x, '.3f'):>8}" for x in means)
             lines.append(f"{label:{wide}}{shown}{_mean([r.seconds for r in same]):>9.1f}{len(same):>7}")
     return "\n".join(lines[1:])

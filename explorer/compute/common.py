@@ -16,7 +16,7 @@ from torch import Tensor
 from posenc_core import SCHEMES, PositionalEncoding, Spec, SpecError, build
 from posenc_core.model import Checkpoint, ToyModel, load_checkpoint, read_record, seeded
 from posenc_core.schemes.alibi import AlibiSpec
-from posenc_core.schemes.hybrid import HybridSpec
+from posenc_core.schemes.hybrid import HybridSpec, layers_of
 from posenc_core.schemes.learned import Learned, LearnedSpec
 from posenc_core.schemes.rope import Rope, RopeSpec
 
@@ -114,8 +114,7 @@ def _encoding(spec: Spec, seq_len: int | None) -> PositionalEncoding:
 
 def rope_of(spec: Spec) -> RopeSpec | None:
     """The rotation that a spec holds: itself, or a hybrid's first rope layer."""
-    layers = spec.layers if isinstance(spec, HybridSpec) else (spec,)
-    return next((s for s in layers if isinstance(s, RopeSpec)), None)
+    return next((s for s in layers_of(spec) if isinstance(s, RopeSpec)), None)
 
 
 def one_head(spec: Spec, head: int) -> Spec:

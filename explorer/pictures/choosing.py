@@ -11,9 +11,9 @@ from explorer.facts import short
 from explorer.text import Try
 from explorer.words import plain
 from posenc_core import Spec
-from posenc_core.choosing import MEASURED, Choice, Need, Reason, metric_of
+from posenc_core.choosing import Choice, Need, Reason
 from posenc_core.claims_lab import P_ROPE
-from posenc_core.lab import Metric, scheme_text
+from posenc_core.lab import MEASURED, Metric, metric_of, scheme_text
 
 SERIES = (("beside the best", BLUE),)
 DOMAIN = (0.0, 165.0)  # percent, with room for words at the end of the longest bar

@@ -15,13 +15,13 @@ from explorer.charts import curves
 from explorer.charts.palette import BLACK, CATEGORICAL, GREEN, ORANGE, SCHEME_COLOURS, VERMILLION, contrast
 from explorer.charts.verdicts import COLUMNS
 from explorer.compute.claims import Judged
-from explorer.pictures.common import SHARES, Lines
+from explorer.pictures.common import SHARES, Lines, count
 from explorer.text import Try
 from explorer.views import ClaimsView
 from explorer.words import plain
 from posenc_core import Problem, Spec, benchmark
 from posenc_core.claims import Claim, Number, Verdict, amount
-from posenc_core.lab import Metric, Result, Run, Setting, label, scheme_text, setting_mapping
+from posenc_core.lab import MEASURED, Result, Run, Setting, label, metric_of, scheme_text, setting_mapping
 from posenc_core.schemes.hybrid import HybridSpec
 from posenc_core.schemes.none import NoneSpec
 from posenc_core.tasks import TEXTS
@@ -45,7 +45,6 @@ SIGNS: dict[Verdict, Sign] = {
     "does not hold": Sign("✗", "cancel", "red", VERMILLION, "claims that the measurement contradicts"),
     "not measured": Sign("?", "help", "gray", BLACK, "claims whose runs were not all made yet, on this server"),
 }
-POINTS = (1, 2, 4, 8, 16)  # training lengths at which losses are drawn
 FIRST_NUMBERS = 2  # of a claim, in its row
 SHORT_NAME = 11  # characters of a name of which a phone shows three in a row
 LONG_NAME = 16  # of which it shows two
@@ -196,15 +195,11 @@ def recorded(results: Sequence[Result], runs: Sequence[Run], here: frozenset[str
             dates = sorted(str(r.machine["date"])[:10] for r in some)
             when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
             where = dict.fromkeys(benchmark.machine_line({**r.machine, "load": None, "date": when}) for r in some)
-            of = f"{_count(len(some), 'run')} of {_count(len({r.seed for r in some}), 'seed')}"
+            of = f"{count(len(some), 'run')} of {count(len({r.seed for r in some}), 'seed')}"
             parts.append(f"{what}: {of}, {' and '.join(where)}.")
     if len(results) < len(runs):
-        parts.append(f"Not made yet: {len(runs) - len(results)} of {_count(len(runs), 'run')}.")
+        parts.append(f"Not made yet: {len(runs) - len(results)} of {count(len(runs), 'run')}.")
     return " ".join(parts)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("s" if number != 1 else "")
 
 
 def table(judged: Sequence[Judged]) -> pd.DataFrame:
@@ -250,15 +245,15 @@ def panels(judged: Judged) -> list[Panel]:
 
 
 def _panel(task: str, results: Sequence[Result], points: Sequence[int]) -> Panel:
-    metric: Metric = "loss" if task in TEXTS else "accuracy"
+    metric = metric_of(task)
     groups = dict[str, list[Result]]()
     for result, name in zip(results, names(results), strict=True):
         groups.setdefault(in_legend(name), []).append(result)
     frames = list[pd.DataFrame]()
     for name, each in groups.items():
-        values = np.array([[r.at(times, metric) for times in POINTS] for r in each])
-        frames.append(curves.band(name, POINTS, values.min(0), values.max(0)))
-        frames.append(curves.line(name, POINTS, values.mean(0), values.min(0), values.max(0)))
+        values = np.array([[r.at(times, metric) for times in MEASURED] for r in each])
+        frames.append(curves.band(name, MEASURED, values.min(0), values.max(0)))
+        frames.append(curves.line(name, MEASURED, values.mean(0), values.min(0), values.max(0)))
     style = styles({name: each[0] for name, each in groups.items()})
     series = tuple((name, style[name][0]) for name in groups)
     dashed = tuple(name for name in groups if style[name][1])

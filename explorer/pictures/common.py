@@ -26,6 +26,11 @@ class Lines:
     y_title: str
 
 
+def count(n: int, what: str) -> str:
+    """1 run, 2 runs."""
+    return f"{n:,} {what}" + ("" if n == 1 else "s")
+
+
 def layer_spec(spec: Spec, layer: int) -> Spec:
     """The spec that acts in one layer."""
     return spec.layers[min(layer, len(spec.layers) - 1)] if isinstance(spec, HybridSpec) else spec

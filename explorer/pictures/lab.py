@@ -15,16 +15,16 @@ from explorer.compute import claims
 from explorer.compute.common import Array
 from explorer.compute.lab import Asked, Work
 from explorer.facts import Fact
-from explorer.pictures.common import Lines
-from explorer.pictures.lab_job import count, styles, time_text, unit
+from explorer.pictures.common import Lines, count
+from explorer.pictures.lab_job import styles, time_text, unit
 from explorer.views import LabView
 from posenc_core import Spec, benchmark
 from posenc_core.claims import Claim
-from posenc_core.lab import BINS, TIMES, Metric, Result, Run, Setting, scheme_text, setting_mapping
+from posenc_core.lab import BINS, MEASURED, TIMES, Metric, Result, Run, Setting, metric_of, scheme_text, setting_mapping
 from posenc_core.schemes.alibi import AlibiSpec
+from posenc_core.schemes.hybrid import layers_of
 from posenc_core.tasks import TEXTS
 
-POINTS = (1, 2, 4, 8, 16)  # training lengths at which numbers are told
 FLAT = (2, 4, 8)  # where a scheme has to stay near its value at 1
 NEAR: dict[Metric, float] = {"loss": 0.1, "accuracy": 0.05}  # how near
 DIGITS = 3
@@ -95,10 +95,10 @@ def sides(asked: Asked, made: Mapping[str, Result]) -> list[Side]:
     return out
 
 
-def metric_of(view: LabView | Setting, wanted: str) -> Metric:
+def shown_metric(view: LabView | Setting, wanted: str) -> Metric:
     """Loss or accuracy: as wanted, or what is natural for the task."""
     if wanted == "auto":
-        return "loss" if view.task in TEXTS else "accuracy"
+        return metric_of(view.task)
     return "loss" if wanted == "loss" else "accuracy"
 
 
@@ -265,7 +265,7 @@ def slope_axes(shown: Sequence[Side]) -> dict[str, tuple[float, ...]]:
 
 def recipe(spec: Spec) -> list[float]:
     """The slopes that the ALiBi layers of a spec start with, each different layer's in turn."""
-    layers = dict.fromkeys(s for s in getattr(spec, "layers", (spec,)) if isinstance(s, AlibiSpec))
+    layers = dict.fromkeys(s for s in layers_of(spec) if isinstance(s, AlibiSpec))
     return [x for s in layers for x in s.slope_tensor().tolist()]
 
 
@@ -291,7 +291,7 @@ def table(shown: Sequence[Side], metric: Metric, known: frozenset[str]) -> pd.Da
     rows, mixed = [], len({r.key in known for s in shown for r in s.results}) > 1
     for side in shown:
         row: dict[str, object] = {"scheme": side.label}
-        row |= {f"{t}×": _cell(side, t, metric) for t in POINTS}
+        row |= {f"{t}×": _cell(side, t, metric) for t in MEASURED}
         row["seeds"] = ", ".join(str(r.seed) for r in side.results)
         row["seconds"] = round(float(np.mean([r.seconds for r in side.results])), 1)
         shipped = sum(r.key in known for r in side.results)
@@ -335,7 +335,7 @@ def runs_csv(shown: Sequence[Side]) -> str:
                 row["text"] = side.runs[0].corpus.digest
             row |= {"key": result.key, "seconds": result.seconds}
             for metric in METRICS:
-                row |= {f"{metric}_at_{t}": round(result.at(t, metric), CSV_DIGITS) for t in POINTS}
+                row |= {f"{metric}_at_{t}": round(result.at(t, metric), CSV_DIGITS) for t in MEASURED}
             rows.append(row)
     return pd.DataFrame(rows).to_csv(index=False)
 

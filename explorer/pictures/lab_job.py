@@ -10,7 +10,7 @@ import numpy as np
 from explorer.charts import curves
 from explorer.charts.palette import BLACK, CATEGORICAL, SCHEME_COLOURS, VERMILLION
 from explorer.compute.lab import Asked, Left, Live, Work
-from explorer.pictures.common import Lines
+from explorer.pictures.common import Lines, count
 from explorer.text import Try
 from explorer.views import LabView
 from posenc_core import Spec, lab
@@ -130,11 +130,6 @@ def command(setting: Setting, schemes: Sequence[Spec], seeds: Sequence[int], tex
     return "python -m posenc_core.lab --json results.jsonl " + " ".join(
         f"--{k} {shlex.quote(v)}" for k, v in given.items()
     )
-
-
-def count(n: int, what: str) -> str:
-    """1 run, 2 runs."""
-    return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
 def progress(live: Live) -> tuple[str, float | None]:

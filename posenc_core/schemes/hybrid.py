@@ -107,6 +107,11 @@ def _fields(text: str, legal: str) -> dict[str, str]:
     return fields
 
 
+def layers_of(spec: Spec) -> tuple[Spec, ...]:
+    """A hybrid's specs, first layer first; any other spec alone."""
+    return spec.layers if isinstance(spec, HybridSpec) else (spec,)
+
+
 def default_layers() -> tuple[Spec, ...]:
     """ALiBi in the first layer, RoPE in the second."""
     from posenc_core.schemes.alibi import AlibiSpec

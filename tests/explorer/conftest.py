@@ -11,6 +11,8 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from explorer.jobs import Pool, SessionJobs
+
 APP = Path(__file__).resolve().parents[2] / "explorer" / "app.py"
 
 Opener = Callable[..., AppTest]
@@ -55,6 +57,15 @@ def address() -> Callable[[AppTest], dict[str, str]]:
         return {name: value for name, [value] in found.items()}
 
     return query
+
+
+@pytest.fixture
+def own_jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionJobs]:
+    """Jobs of this test alone, in the `compute` that its module imports: all AppTests share one session."""
+    made = SessionJobs(Pool(1))
+    monkeypatch.setattr(request.module.compute, "session_jobs", lambda: made)
+    yield made
+    made.release()
 
 
 @pytest.fixture(autouse=True, scope="session")

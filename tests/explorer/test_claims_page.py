@@ -24,7 +24,7 @@ from explorer.pictures import claims as pictures
 from explorer.views import VIEWS, ClaimsView, LabView
 from posenc_core.claims import Claim, Evidence, Judgement, Number, Source, Verdict
 from posenc_core.claims_table import CLAIMS
-from posenc_core.lab import BINS, TIMES, Result, Run, Setting, parse_schemes, runs
+from posenc_core.lab import BINS, MEASURED, TIMES, Result, Run, Setting, parse_schemes, runs
 from posenc_core.lab_store import Store
 
 MACHINE = {
@@ -387,10 +387,10 @@ def test_lines_are_means_and_bands_over_seeds_with_a_panel_a_task() -> None:
         data = panel.lines.data
         for name in ("rope", "alibi"):
             mine = [r for r in results if r.setting.task == panel.task and r.label == name]
-            values = np.array([[r.at(t, metric) for t in pictures.POINTS] for r in mine])
+            values = np.array([[r.at(t, metric) for t in MEASURED] for r in mine])
             line = data[(data["part"] == "line") & (data["series"] == name)]
             band = data[(data["part"] == "band") & (data["series"] == name)]
-            assert line["x"].tolist() == list(pictures.POINTS)
+            assert line["x"].tolist() == list(MEASURED)
             np.testing.assert_allclose(line["y"], values.mean(0))
             np.testing.assert_allclose(band["low"], values.min(0))
             np.testing.assert_allclose(band["high"], values.max(0))

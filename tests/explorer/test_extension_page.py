@@ -24,7 +24,6 @@ from explorer.charts import extension as charts
 from explorer.compute import common
 from explorer.compute import extension as compute
 from explorer.compute.common import MAX_CELLS
-from explorer.jobs import Pool, SessionJobs
 from explorer.pictures import extension as pictures
 from explorer.pictures import extension_scores as scores
 from explorer.pictures import extension_toy as toys
@@ -41,13 +40,7 @@ DEFAULT = compute.setting([LLAMA2], 8192, 131_072)
 PATIENCE = 120.0
 
 
-@pytest.fixture(autouse=True)
-def own_jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionJobs]:
-    """Jobs of this test alone: all AppTests share one session."""
-    made = SessionJobs(Pool(1))
-    monkeypatch.setattr(compute, "session_jobs", lambda: made)
-    yield made
-    made.release()
+pytestmark = pytest.mark.usefixtures("own_jobs")
 
 
 def button(at: AppTest, label: str) -> Any:

@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +49,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "lab"
 
 
-@pytest.fixture(autouse=True)
-def own_jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionJobs]:
-    """Jobs of this test alone: all AppTests share one session."""
-    made = SessionJobs(Pool(1))
-    monkeypatch.setattr(compute, "session_jobs", lambda: made)
-    yield made
-    made.release()
+pytestmark = pytest.mark.usefixtures("own_jobs")
 
 
 def page(open_app: Any, **query: str) -> AppTest:

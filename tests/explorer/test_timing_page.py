@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from explorer import show
 from explorer.compute import timing as compute
-from explorer.jobs import Job, Pool, SessionJobs
+from explorer.jobs import Job, SessionJobs
 from explorer.pictures import timing as pictures
 from explorer.views import TimingView
 from posenc_core import SCHEMES, benchmark, parse_spec
@@ -26,13 +26,7 @@ ROPE, ALIBI, NONE = (parse_spec({"scheme": s}) for s in ("rope", "alibi", "none"
 MACHINE = benchmark.machine()
 
 
-@pytest.fixture(autouse=True)
-def own_jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionJobs]:
-    """Jobs of this test alone: all AppTests share one session."""
-    made = SessionJobs(Pool(1))
-    monkeypatch.setattr(compute, "session_jobs", lambda: made)
-    yield made
-    made.release()
+pytestmark = pytest.mark.usefixtures("own_jobs")
 
 
 @pytest.fixture
