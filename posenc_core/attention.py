@@ -8,6 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from posenc_core.linear_bias import (
+    attention_by_channels,
+    attention_by_distance,
+    channels_are_best,
+    distances,
+    even_offset,
+)
 from posenc_core.schemes.base import PositionalEncoding
 
 QUERIES = 512  # rows of a bias made at a time
@@ -57,6 +64,11 @@ def attention(
     q, k = encoding.rotate(q, k, q_positions, k_positions)
     k, v = _repeat_heads(k, q.shape[1]), _repeat_heads(v, q.shape[1])
     lq, lk = q.shape[-2], k.shape[-2]
+    one_a_row = (q_positions.shape[-1], k_positions.shape[-1]) == (lq, lk)
+    if lq > 1 and one_a_row and encoding.bias_by_distance(torch.empty(0, device="cpu")) is not None:
+        offset = even_offset(q_positions, k_positions, q.dtype)
+        if offset is not None:
+            return _by_distance(q, k, v, encoding, offset, causal, mask), None
     if lq <= QUERIES or encoding.bias(q_positions[..., :1], k_positions[..., :1], q[..., :1, :], k[..., :1, :]) is None:
         return _fused(q, k, v, encoding, q_positions, k_positions, causal, mask), None
     outputs = []
@@ -67,6 +79,18 @@ def attention(
         outputs.append(_fused(q[..., rows, :], k[..., seen, :], v[..., seen, :], encoding, q_positions[..., rows],
                               k_positions[..., seen], causal, part))  # fmt: skip
     return torch.cat(outputs, dim=-2), None
+
+
+def _by_distance(
+    q: Tensor, k: Tensor, v: Tensor, encoding: PositionalEncoding, offset: float, causal: bool, mask: Tensor | None
+) -> Tensor:
+    """Attention of rotated q and k at even positions, the first query `offset` after the first key."""
+    lq, lk, slopes = q.shape[-2], k.shape[-2], encoding.bias_slopes()
+    if causal and slopes is not None and offset >= lk - lq and channels_are_best(q, k, slopes, mask):
+        return attention_by_channels(q, k, v, slopes, mask)
+    bias = encoding.bias_by_distance(distances(lq, lk, offset, q))
+    assert bias is not None
+    return attention_by_distance(q, k, v, bias, causal=causal, mask=mask)
 
 
 def _fused(
@@ -86,23 +110,23 @@ def _fused(
 
 
 def alibi_attention(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, causal: bool = True) -> Tensor:
-    """Attention with ALiBi's bias: q, k, v [B, H, L, D], slopes [H] -> [B, H, L, D] (Press et al. 2022).
+    """Attention with ALiBi's bias (Press et al. 2022): q [B, H, Lq, D], k, v [B, Hkv, Lk, D], slopes [H] -> as q.
 
-    Causal: -slope·(i - j) for keys up to the query. Otherwise -slope·|i - j| both ways. ValueError if slopes do not
-    have one entry a head.
+    Causal: -slope·(i - j) for keys up to the query. Otherwise -slope·|i - j| both ways. The last query meets the last
+    key; Hkv divides H. No bias of [H, Lq, Lk] is made: see `linear_bias`. ValueError if slopes do not have one entry a
+    head.
     """
     if slopes.shape != (q.shape[1],):
         raise ValueError(
             f"slopes have shape {tuple(slopes.shape)}; q has {q.shape[1]} heads, so ({q.shape[1]},) is legal"
         )
-    queries = torch.arange(k.shape[-2] - q.shape[-2], k.shape[-2], device=q.device)
-    keys = torch.arange(k.shape[-2], device=q.device)
-    distance = (queries[:, None] - keys).abs()
-    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    bias = -slopes.to(q.device, wide)[:, None, None] * distance
-    if causal:
-        bias = bias.masked_fill(keys > queries[:, None], -torch.inf)
-    return scaled_dot_product_attention(q, k, v, attn_mask=bias[None].to(q.dtype))
+    k, v = _repeat_heads(k, q.shape[1]), _repeat_heads(v, q.shape[1])
+    if causal and channels_are_best(q, k, slopes, None):
+        return attention_by_channels(q, k, v, slopes)
+    lq, lk = q.shape[-2], k.shape[-2]
+    distance = distances(lq, lk, lk - lq, q)
+    bias = -slopes.to(distance.device, distance.dtype)[:, None] * distance.abs()
+    return attention_by_distance(q, k, v, bias, causal=causal)
 
 
 def _allowed(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:

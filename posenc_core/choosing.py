@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
-from posenc_core.attention import QUERIES
 from posenc_core.claims import Evidence
 from posenc_core.claims_lab import NEAR_TASKS, P_ROPE, PAST, SEEDS, TASKS, Group, NotMeasured, Sample, family, group
 from posenc_core.lab import MEASURED, Metric, Run, label, metric_of
@@ -212,8 +211,8 @@ def _precise(candidate: Candidate) -> Candidate:
 def position_bytes(spec: Spec, length: int) -> int:
     """Bytes of what a model of 8 heads × 64 holds of positions in float32 while it reads `length` of them.
 
-    Cosines and sines of RoPE's pairs, which its layers share; one added vector a position; ALiBi's bias, of which
-    QUERIES rows are made at a time, for one layer after the other. Of a hybrid's kinds of layers the sum.
+    Cosines and sines of RoPE's pairs, which its layers share; one added vector a position; ALiBi's bias, one number a
+    head and distance, for one layer after the other. Of a hybrid's kinds of layers the sum.
     """
     if isinstance(spec, HybridSpec):
         return sum(position_bytes(s, length) for s in dict.fromkeys(spec.layers))
@@ -221,7 +220,7 @@ def position_bytes(spec: Spec, length: int) -> int:
         return length * 2 * len(spec.replace(d_head=D_HEAD).inv_freq()) * ITEM
     if isinstance(spec, SinusoidalSpec | LearnedSpec):
         return length * HEADS * D_HEAD * ITEM
-    return HEADS * min(length, QUERIES) * length * ITEM if isinstance(spec, AlibiSpec) else 0
+    return HEADS * (2 * length - 1) * ITEM if isinstance(spec, AlibiSpec) else 0
 
 
 def rank(need: Need, evidence: Evidence) -> list[Choice]:
@@ -323,12 +322,13 @@ class _Ranked:
         limit = f", {'within' if fits else 'more than'} {need.memory:,} MiB" if need.memory else ""
         spec = self.candidate.spec
         bias = any(isinstance(s, AlibiSpec) for s in layers_of(spec))
-        rows = f", the bias made for {QUERIES} query rows at a time" if bias else ""
+        rows = ", the bias as one number a head and distance" if bias else ""
         text = (
             f"Positions take {size_text(room)} in a model of {HEADS} heads × {D_HEAD} in float32 "
             f"at {need.target:,} bytes{rows}{limit}."
         )
-        condition = f"the kernel: one that takes the slopes needs {HEADS} numbers instead of a bias" if bias else ""
+        made = size_text(HEADS * need.target**2 * ITEM)
+        condition = f"the kernel: one that wants a bias for every query and key needs {made}" if bias else ""
         return Reason(text, "", {}, 16 if bias else None, condition)  # the Timing page shows whole layers
 
 

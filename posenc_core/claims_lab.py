@@ -601,15 +601,15 @@ ALIBI_SAVING, SAVING_MARGIN = 0.15, 0.05
 SAVED_AT = 2048  # tokens
 
 
-def records(evidence: Evidence) -> list[Record]:
-    """The layers timed on the CPU in float32. NotMeasured if there are none, or what there is cannot be read."""
+def records(evidence: Evidence, what: str = "layer", implementation: str = "fast") -> list[Record]:
+    """What was timed on the CPU in float32, forward. NotMeasured if nothing was, or what there is cannot be read."""
     listed: Any = evidence.benchmark.get("records", [])
     try:
         made = [Record.from_mapping(r) for r in listed]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise NotMeasured from None
-    found = [r for r in made if r.case.what == "layer" and r.case.device == "cpu" and not r.skipped]
-    found = [r for r in found if r.case.dtype == "float32"]
+    found = [r for r in made if (r.case.what, r.case.device, r.case.dtype) == (what, "cpu", "float32")]
+    found = [r for r in found if r.case.implementation == implementation and not r.case.backward and not r.skipped]
     if not found:
         raise NotMeasured
     return found
@@ -703,9 +703,12 @@ def alibi_saves(evidence: Evidence) -> Judgement:
     none, less = parameters == 0, max(beside, beside_rope) <= 1 - ALIBI_SAVING + SAVING_MARGIN
     claimed = f"about {1 - ALIBI_SAVING:g}"
     told = (
-        f"with a bias made in memory a layer of {SAVED_AT:,} tokens takes {beside_rope:.1f} times as much as with RoPE "
-        f"and {beside:.1f} times as much as with sinusoidal vectors; a kernel that takes the slopes needs no bias"
+        f"with a bias that is read by distance a layer of {SAVED_AT:,} tokens takes {beside_rope:.1f} times as much as "
+        f"with RoPE and {beside:.1f} times as much as with sinusoidal vectors"
     )
+    with_matrix = _beside_none(evidence, "bias")
+    if with_matrix is not None:
+        told += f"; attention alone with a bias made in memory takes {with_matrix:.0f} times as much as without"
     return decide(
         none and less,
         none or less,
@@ -716,10 +719,28 @@ def alibi_saves(evidence: Evidence) -> Judgement:
             Number(f"memory at {SAVED_AT:,} tokens, beside RoPE", beside_rope, "×", 0.0, claimed),
             Number("ALiBi's layer", alibi / 2**20, "MiB"),
             Number("RoPE's layer", rope / 2**20, "MiB"),
+            *(
+                [Number("attention with a bias made in memory, beside none", with_matrix, "×")]
+                if with_matrix is not None
+                else []
+            ),
         ),
         condition=f"only its first half: {told}" if none else f"only its second half: it has {parameters} parameters",
         reason=f"it has {parameters} parameters, and {told}",
     )
+
+
+def _beside_none(evidence: Evidence, implementation: str) -> float | None:
+    """Memory of ALiBi's attention of SAVED_AT tokens by an implementation, beside attention without a bias."""
+    peaks = list[int | None]()
+    for scheme, name in (("alibi", implementation), ("none", "fast")):
+        try:
+            found = records(evidence, "attention", name)
+        except NotMeasured:
+            return None
+        peaks += [r.peak_bytes for r in found if (scheme_text(r.case.spec), r.case.length) == (scheme, SAVED_AT)]
+    alibi, none = peaks if len(peaks) == 2 else (None, None)
+    return alibi / none if alibi and none else None
 
 
 def _parameters(spec: Spec) -> int:

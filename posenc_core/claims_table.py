@@ -168,8 +168,8 @@ CLAIMS: tuple[Claim, ...] = (
         16, "ALiBi's memory",
         "ALiBi needs no parameters and saves about 15% memory at 2,048 tokens.",
         "article", f"articles; {PRESS}, measure 11% for a whole model trained at half the length",
-        f"Parameters counted; the most that one attention layer, which makes its bias in memory, has allocated at "
-        f"{claims_lab.SAVED_AT:,} tokens, as a multiple of the same with sinusoidal vectors and with RoPE.",
+        f"Parameters counted; the most that one attention layer has allocated at {claims_lab.SAVED_AT:,} tokens, as a "
+        f"multiple of the same with sinusoidal vectors and with RoPE; attention alone with its bias made in memory.",
         "timing", {"scheme": "alibi", "b_scheme": "rope", "longest": "2048"}, claims_lab.alibi_saves,
     ),
     Claim(

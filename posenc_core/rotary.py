@@ -2,21 +2,28 @@
 
 Phases are products of positions and frequencies in float64, reduced by cos and sin there, and only then cast: a
 float32 product is off by a third of a turn at position ten million.
+
+The rotation itself has three forms. _pure is the formula, which torch.compile fuses by itself and which tables with a
+gradient need. Eager and fused have a gradient of their own, the rotation backwards; fused passes over memory once, by
+a compiled kernel: rotary_cpu.py on CPUs, rotary_triton.py on CUDA.
 """
 
 from __future__ import annotations
 
-import threading
+import sys
 import warnings
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
+
+from posenc_core import rotary_cpu
 
 Layout = Literal["half", "interleaved"]
+AT_ONCE = 1 << 20  # float64 phases that are held at a time
 
 
 def phases(positions: Tensor, inv_freq: Tensor) -> Tensor:
@@ -32,21 +39,98 @@ def phases(positions: Tensor, inv_freq: Tensor) -> Tensor:
 def cos_sin(
     positions: Tensor, inv_freq: Tensor, *, dtype: torch.dtype = torch.float32, attention_factor: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """cos and sin of the phases times `attention_factor`, each [..., L, R/2] in `dtype` on the positions' device."""
-    angle = phases(positions, inv_freq)
-    cos, sin = angle.cos() * attention_factor, angle.sin() * attention_factor
-    return cos.to(dtype).to(positions.device), sin.to(dtype).to(positions.device)
+    """cos and sin of the phases times `attention_factor`, each [..., L, R/2] in `dtype` on the positions' device.
+
+    Long tables are made piece by piece, so that float64 takes 24 MiB at most beside them.
+    """
+    rows = max(1, AT_ONCE // max(1, inv_freq.numel()))
+    whole = positions.numel() <= rows or positions.dim() != 1 or torch.compiler.is_compiling()
+    if whole or positions.requires_grad or inv_freq.requires_grad:
+        angle = phases(positions, inv_freq)
+        cos, sin = angle.cos() * attention_factor, angle.sin() * attention_factor
+        return cos.to(dtype).to(positions.device), sin.to(dtype).to(positions.device)
+    tables = [torch.empty(len(positions), inv_freq.numel(), dtype=dtype, device=positions.device) for _ in range(2)]
+    for start in range(0, len(positions), rows):
+        angle = phases(positions[start : start + rows], inv_freq)
+        for table, function in zip(tables, (torch.cos, torch.sin), strict=True):
+            table[start : start + rows] = (function(angle) * attention_factor).to(dtype)
+    return tables[0], tables[1]
 
 
-def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout = "half", fused: bool | None = None) -> Tensor:
+def apply_rotary(
+    x: Tensor, cos: Tensor, sin: Tensor, layout: Layout = "half", fused: bool | None = None, inplace: bool = False
+) -> Tensor:
     """Rotate the first R features of x [..., L, D]; the other D - R stay bit-identical. Returns x's dtype.
 
     cos, sin: [L, R/2] or broadcastable to [..., L, R/2]. layout "half" pairs feature i with i + R/2 (GPT-NeoX, Llama
     in transformers), "interleaved" pairs 2i with 2i + 1 (the paper, GPT-J). Half precision is rotated in float32.
-    fused: True compiles the rotation on its first use (falls back to eager without a C++ compiler), False never uses
-    the compiled one, None uses it where it is already warm. ValueError for a layout or sizes that do not fit.
+    fused: True compiles the kernel on its first use (0.3 s on a CPU; without a C++ compiler it warns once and stays
+    eager), False never uses it, None uses it where it is warm; on a CPU all give the same bits. inplace: x is
+    overwritten and returned, for inference. ValueError for a layout or sizes that do not fit, or for inplace where a
+    gradient is wanted or numbers of x share memory.
     """
-    if layout not in _ROTATE:
+    (out,) = _apply([x], cos, sin, layout, fused, inplace)
+    return out
+
+
+def apply_rotary_qk(
+    q: Tensor,
+    k: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    layout: Layout = "half",
+    fused: bool | None = None,
+    inplace: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """apply_rotary for queries [..., H, L, D] and keys [..., Hkv, L, D] of the same positions; one kernel on CUDA."""
+    q, k = _apply([q, k], cos, sin, layout, fused, inplace)
+    return q, k
+
+
+def warm_up(device: str | torch.device = "cpu") -> bool:
+    """Compile the fused rotation of a device now, if that can be done; whether it is warm then. Never raises."""
+    x, table = torch.zeros(1, 2, device=device), torch.ones(1, 1, device=device)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for layout in get_args(Layout):
+            apply_rotary(x, table, table, layout, fused=True)
+    return fused_is_warm(device)
+
+
+def fused_is_warm(device: str | torch.device = "cpu") -> bool:
+    """Whether the fused rotation has been compiled for the device; waits for nothing."""
+    kind = torch.device(device).type
+    return rotary_cpu.warm() if kind == "cpu" else any(key[0] == kind for key in _WARM)
+
+
+def compiler() -> str | None:
+    """Path of the C++ compiler that the fused rotation on CPUs uses, or None."""
+    return rotary_cpu.compiler()
+
+
+def _apply(
+    xs: list[Tensor], cos: Tensor, sin: Tensor, layout: Layout, fused: bool | None, inplace: bool
+) -> Sequence[Tensor]:
+    for x in xs:
+        _check(x, cos, sin, layout)
+    plain = all(type(x) in (Tensor, torch.nn.Parameter) for x in xs)  # subclasses see only operations
+    if not plain or _traced() or any(map(_differentiated, (cos, sin))):
+        pure = [_pure(x, cos, sin, layout) for x in xs]
+        return [x.copy_(new) for x, new in zip(xs, pure, strict=True)] if inplace else pure
+    transformed = torch._C._are_functorch_transforms_active() or any(map(_has_tangent, xs))
+    if inplace:
+        for x in xs:
+            _check_inplace(x, transformed)
+        _run(xs, xs, cos, sin, layout, False, fused)
+        return xs
+    if transformed or (torch.is_grad_enabled() and any(x.requires_grad for x in xs)):
+        made: tuple[Tensor, ...] = _Rotation.apply(cos, sin, layout, fused, *xs)
+        return made
+    return _rotated(xs, cos, sin, layout, False, fused)
+
+
+def _check(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> None:
+    if layout not in get_args(Layout):
         raise ValueError(f"layout = {layout!r} is not legal; legal: half, interleaved")
     if not x.is_floating_point():
         raise ValueError(f"x has dtype {x.dtype}; a floating-point dtype is legal")
@@ -55,133 +139,228 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout = "half", f
             f"cos {tuple(cos.shape)} and sin {tuple(sin.shape)} do not fit x {tuple(x.shape)}; legal: both alike and "
             f"broadcastable to {(*x.shape[:-1], x.shape[-1] // 2)}"
         )
-    rotary_dim = 2 * cos.shape[-1]
-    if rotary_dim > x.shape[-1]:
+    if 2 * cos.shape[-1] > x.shape[-1]:
         raise ValueError(
             f"cos and sin hold {cos.shape[-1]} pairs; x has {x.shape[-1]} features, {x.shape[-1] // 2} pairs"
         )
-    rotate = _choose(x, cos, sin, layout, fused)
-    if rotary_dim == x.shape[-1]:
-        return rotate(x, cos, sin)
-    return torch.cat([rotate(x[..., :rotary_dim], cos, sin), x[..., rotary_dim:]], dim=-1)
 
 
 def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
     return len(shape) <= len(target) and all(s in (1, t) for s, t in zip(shape[::-1], target[::-1], strict=False))
 
 
-def _compute_dtype(x: Tensor) -> torch.dtype:
-    return x.dtype if x.dtype == torch.float64 else torch.float32
+def _check_inplace(x: Tensor, transformed: bool) -> None:
+    if transformed or (torch.is_grad_enabled() and x.requires_grad):
+        raise ValueError("inplace = True is not legal where a gradient or a transform of x is wanted; legal: False")
+    if any(size > 1 and stride == 0 for size, stride in zip(x.shape, x.stride(), strict=True)):
+        raise ValueError("inplace = True is not legal for an expanded x, whose numbers share memory; legal: False")
+
+
+def _traced() -> bool:
+    """Whether somebody records the operations: a kernel called by its address would be missing from the record."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return True
+    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    return proxies is not None and proxies.get_proxy_mode() is not None
+
+
+def _differentiated(table: Tensor) -> bool:
+    return table.requires_grad or _has_tangent(table)
+
+
+def _has_tangent(x: Tensor) -> bool:
+    return forward_ad.unpack_dual(x).tangent is not None
 
 
 class _Rotation(torch.autograd.Function):
-    """The rotation of x, and back of its gradient: nothing but the tables is kept in between."""
+    """The rotation of all xs, and back of their gradients: nothing but the tables is kept in between."""
 
     @staticmethod
-    def forward(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
-        return _into_new(x, cos, sin, layout)
+    def forward(cos: Tensor, sin: Tensor, layout: Layout, fused: bool | None, *xs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_rotated(xs, cos, sin, layout, False, fused))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, cos, sin, ctx.layout = inputs
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        cos, sin, ctx.layout, ctx.fused, *_ = inputs
         ctx.save_for_backward(cos, sin)
         ctx.save_for_forward(cos, sin)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
-        rotate = _Rotation.apply if torch.is_grad_enabled() else _into_new  # the gradient may want a gradient itself
-        return rotate(gradient, cos, -sin, ctx.layout), None, None, None
+        if torch.is_grad_enabled():  # the gradient may want a gradient itself
+            return None, None, None, None, *_Rotation.apply(cos, -sin, ctx.layout, ctx.fused, *gradients)
+        return None, None, None, None, *_rotated(gradients, cos, sin, ctx.layout, True, ctx.fused)
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
-        return _Rotation.apply(tangent, *ctx.saved_tensors, ctx.layout)
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
+        made: tuple[Tensor, ...] = _Rotation.apply(*ctx.saved_tensors, ctx.layout, ctx.fused, *tangents[4:])
+        return made
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], x: Tensor, cos: Tensor, sin: Tensor, layout: Layout
-    ) -> tuple[Tensor, int]:
-        x = x.expand(info.batch_size, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
+        info: Any, in_dims: tuple[int | None, ...], cos: Tensor, sin: Tensor, layout: Layout, fused: bool | None,
+        *xs: Tensor,
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:  # fmt: skip
+        front = [
+            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+            for x, dim in zip(xs, in_dims[4:], strict=True)
+        ]
         tables = []
-        for table, dim in ((cos, in_dims[1]), (sin, in_dims[2])):
-            front = table if dim is None else table.movedim(dim, 0)
-            tables.append(front if dim is None else front[(slice(None), *[None] * (x.dim() - front.dim()))])
-        return _Rotation.apply(x, *tables, layout), 0
+        for table, dim in ((cos, in_dims[0]), (sin, in_dims[1])):
+            moved = table if dim is None else table.movedim(dim, 0)
+            tables.append(moved if dim is None else moved[(slice(None), *[None] * (front[0].dim() - moved.dim()))])
+        return _Rotation.apply(*tables, layout, fused, *front), (0,) * len(xs)
 
 
-def _into_new(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
-    """The rotation without a gradient, with two passes fewer."""
-    if x.dtype != _compute_dtype(x):
-        return _ROTATE[layout](x, cos, sin)
-    cos, sin, out = cos.to(x.dtype), sin.to(x.dtype), torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    (a, b), (to_a, to_b) = _pairs(x, layout), _pairs(out, layout)
-    torch.mul(a, cos, out=to_a).addcmul_(b, sin, value=-1)
-    torch.mul(b, cos, out=to_b).addcmul_(a, sin)
-    return out
+def _rotated(
+    xs: Sequence[Tensor], cos: Tensor, sin: Tensor, layout: Layout, backwards: bool, fused: bool | None
+) -> list[Tensor]:
+    outs = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in xs]
+    _run(xs, outs, cos, sin, layout, backwards, fused)
+    return outs
 
 
-def _pairs(x: Tensor, layout: Layout) -> tuple[Tensor, ...]:
-    return x.chunk(2, dim=-1) if layout == "half" else x.unflatten(-1, (-1, 2)).unbind(-1)
+_WARM: set[tuple[object, ...]] = set()  # kinds of tensors that a kernel of Triton has been compiled for
+_warned: set[str] = set()
 
 
-def _rotate_half(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    wide = x.to(_compute_dtype(x))
-    a, b = wide.chunk(2, dim=-1)
-    cos, sin = cos.to(wide.dtype), sin.to(wide.dtype)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(x.dtype)
-
-
-def _rotate_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    wide = x.to(_compute_dtype(x)).unflatten(-1, (-1, 2))
-    a, b = wide.unbind(-1)
-    cos, sin = cos.to(wide.dtype), sin.to(wide.dtype)
-    return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2).to(x.dtype)
-
-
-def _apply(layout: str, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    return _Rotation.apply(x, cos, sin, layout)
-
-
-Rotate = Callable[[Tensor, Tensor, Tensor], Tensor]
-_ROTATE: dict[str, Rotate] = {"half": _rotate_half, "interleaved": _rotate_interleaved}
-_EAGER: dict[str, Rotate] = {name: partial(_apply, name) for name in _ROTATE}
-_COMPILED: dict[tuple[object, ...], Rotate] = {}
-_COMPILING = threading.Lock()
-
-
-def _choose(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, fused: bool | None) -> Rotate:
-    if torch.compiler.is_compiling() or any(map(_differentiated, (cos, sin))):
-        return _ROTATE[layout]
-    if fused is False:
-        return _EAGER[layout]
-    key = (layout, x.dtype, x.device, x.dim(), x.is_contiguous(), x.requires_grad, torch.is_grad_enabled())
-    if fused is None:
-        return _COMPILED.get(key, _EAGER[layout])
-    with _COMPILING:
-        if key not in _COMPILED:
-            _COMPILED[key] = _compile(layout)
-    return _COMPILED[key]
-
-
-def _differentiated(table: Tensor) -> bool:
-    return table.requires_grad or forward_ad.unpack_dual(table).tangent is not None
-
-
-def _compile(layout: Layout) -> Rotate:
-    eager = _EAGER[layout]
-    compiled = torch.compile(_ROTATE[layout], dynamic=True)
-
-    def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        nonlocal compiled
+def _run(
+    xs: Sequence[Tensor], outs: Sequence[Tensor], cos: Tensor, sin: Tensor, layout: Layout, backwards: bool,
+    fused: bool | None,
+) -> None:  # fmt: skip
+    """Rotate xs into outs by the fused kernel where it may be used, else eagerly. An out may be its x."""
+    if fused is not False and all(x.numel() for x in xs):
+        kind = xs[0].device.type
         try:
-            return compiled(x, cos, sin)
-        except Exception as error:  # no C++ compiler, or a backend that cannot compile: the eager result is the same
-            if compiled is not eager:
-                warnings.warn(f"the compiled rotation is not available: {error}", RuntimeWarning, stacklevel=2)
-            compiled = eager
-            return eager(x, cos, sin)
+            if kind == "cpu" and _cpu(xs, outs, cos, sin, layout, backwards, fused):
+                return
+            if kind == "cuda" and _cuda(xs, outs, cos, sin, layout, backwards, fused):
+                return
+        except (OSError, RuntimeError) as error:  # no compiler, or one that fails: the eager result is the same
+            if kind not in _warned:
+                _warned.add(kind)
+                warnings.warn(f"the fused rotation is not available: {error}", RuntimeWarning, stacklevel=2)
+    for x, out in zip(xs, outs, strict=True):
+        _eager(x, out, cos, sin, layout, backwards)
 
-    return rotate
+
+def _cpu(
+    xs: Sequence[Tensor], outs: Sequence[Tensor], cos: Tensor, sin: Tensor, layout: Layout, backwards: bool,
+    fused: bool | None,
+) -> bool:  # fmt: skip
+    if not (fused or rotary_cpu.warm()) or not all(map(rotary_cpu.fits, (*xs, *outs))):
+        return False
+    if any(x.dtype != xs[0].dtype for x in xs):
+        return False
+    rotary_cpu.load()
+    rotary_cpu.rotate(xs, outs, cos, sin, layout, backwards)
+    _written(xs, outs)
+    return True
+
+
+def _cuda(
+    xs: Sequence[Tensor], outs: Sequence[Tensor], cos: Tensor, sin: Tensor, layout: Layout, backwards: bool,
+    fused: bool | None,
+) -> bool:  # fmt: skip
+    key = ("cuda", layout, cos.dtype, cos.shape[-1], *((x.dtype, x.dim(), x.shape[-1]) for x in xs))
+    if not (fused or key in _WARM):
+        return False
+    tables = [_of_heads(table, xs[0]) for table in (cos, sin)]
+    if tables[0] is None or tables[1] is None or any(x.dim() > 4 or x.dtype != xs[0].dtype for x in xs):
+        return False
+    from posenc_core import rotary_triton
+
+    if not rotary_triton.is_available():
+        raise RuntimeError("triton is not installed")
+    (q, *k), (q_out, *k_out) = ([x[(None,) * (4 - x.dim())] for x in each] for each in (xs, outs))
+    if any((x.shape[0], *x.shape[2:]) != (q.shape[0], *q.shape[2:]) for x in k):
+        return False
+    rotary_triton.rotate(
+        q, k[0] if k else None, tables[0], tables[1], layout, -1.0 if backwards else 1.0, q_out,
+        k_out[0] if k else None,
+    )  # fmt: skip
+    _written(xs, outs)
+    _WARM.add(key)
+    return True
+
+
+def _of_heads(table: Tensor, x: Tensor) -> Tensor | None:
+    """A table as [B or 1, 1, L, R/2], the heads of x [..., L, D] sharing it; None where they have one each."""
+    table = table[(None,) * (4 - table.dim())] if table.dim() <= 4 else table
+    if table.dim() > 4 or table.shape[1] != 1 or x.dim() < 2:
+        return None
+    return table.expand(-1, -1, x.shape[-2], -1)
+
+
+def _written(xs: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
+    """Tell autograd of a kernel that has written to its inputs, which a kernel itself does not."""
+    for x, out in zip(xs, outs, strict=True):
+        if out is x and not x.is_inference():
+            increment_version(x)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype == torch.float64 else torch.float32
+
+
+def _eager(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, layout: Layout, backwards: bool) -> None:
+    """Rotate x into `out` by PyTorch's own kernels, with as few passes as they allow."""
+    rotary_dim = 2 * cos.shape[-1]
+    if rotary_dim < x.shape[-1]:
+        if out is not x:
+            out[..., rotary_dim:] = x[..., rotary_dim:]
+        x, out = x[..., :rotary_dim], (x if out is x else out)[..., :rotary_dim]
+    wide = _wide(x.dtype)
+    cos, sin = cos.to(wide), sin.to(wide)
+    if x.dtype != wide:
+        turned = x.to(wide)
+        _turn(turned, turned, cos, sin, layout, backwards)
+        out.copy_(turned)
+    else:
+        _turn(x, out, cos, sin, layout, backwards)
+
+
+def _turn(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, layout: Layout, backwards: bool) -> None:
+    if layout == "interleaved":  # a pair is a complex number, and the rotation one multiplication
+        turns = torch.complex(cos, -sin if backwards else sin)
+        if _pairs_are_numbers(x) and _pairs_are_numbers(out):
+            torch.mul(_complex(x), turns, out=_complex(out))
+        else:
+            out.copy_(torch.view_as_real(_complex(x.clone(memory_format=torch.contiguous_format)) * turns).flatten(-2))
+        return
+    (a, b), (to_a, to_b), sign = x.chunk(2, dim=-1), out.chunk(2, dim=-1), -1 if backwards else 1
+    if x.data_ptr() == out.data_ptr():
+        new_a = torch.mul(a, cos).addcmul_(b, sin, value=-sign)
+        to_b.mul_(cos).addcmul_(a, sin, value=sign)
+        to_a.copy_(new_a)
+    else:  # whole rows first: halves are shorter runs of memory, and slower
+        torch.mul(x, torch.cat([cos, cos], dim=-1), out=out)
+        to_a.addcmul_(b, sin, value=-sign)
+        to_b.addcmul_(a, sin, value=sign)
+
+
+def _complex(x: Tensor) -> Tensor:
+    """x [..., R] as complex numbers [..., R/2] in the same memory."""
+    return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+
+
+def _pairs_are_numbers(x: Tensor) -> bool:
+    return x.stride(-1) == 1 and not x.storage_offset() % 2 and not any(stride % 2 for stride in x.stride()[:-1])
+
+
+def _pure(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
+    """The formula, in operations that trace and differentiate also in the tables."""
+    rotary_dim, wide = 2 * cos.shape[-1], _wide(x.dtype)
+    turned, cos, sin = x[..., :rotary_dim].to(wide), cos.to(wide), sin.to(wide)
+    if layout == "half":
+        a, b = turned.chunk(2, dim=-1)
+        turned = torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+    else:
+        a, b = turned.unflatten(-1, (-1, 2)).unbind(-1)
+        turned = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
+    turned = turned.to(x.dtype)
+    return turned if rotary_dim == x.shape[-1] else torch.cat([turned, x[..., rotary_dim:]], dim=-1)
 
 
 def interleaved_to_half(dim: int) -> Tensor:

@@ -94,3 +94,10 @@ class Alibi(PositionalEncoding):
         if self.spec.variant == "causal":
             bias.masked_fill_((distance < 0).unsqueeze(-3), -torch.inf)
         return bias.to(dtype)
+
+    def bias_by_distance(self, distance: Tensor) -> Tensor:
+        bias = -self.slopes.to(distance.device, distance.dtype)[:, None] * distance.abs()
+        return bias.masked_fill(distance < 0, -torch.inf) if self.spec.variant == "causal" else bias
+
+    def bias_slopes(self) -> Tensor:
+        return self.slopes

@@ -31,6 +31,17 @@ class PositionalEncoding(nn.Module):
         """What is added to the scores after 1/√d: None, or [H, Lq, Lk] or [B, H, Lq, Lk]; -inf forbids."""
         return None
 
+    def bias_by_distance(self, distance: Tensor) -> Tensor | None:
+        """The same bias [H, N] from distances q_position - k_position [N], where it depends on nothing else; else None.
+
+        In distance's dtype, which is float64 (float32 on a device without).
+        """
+        return None
+
+    def bias_slopes(self) -> Tensor | None:
+        """[H], where the bias of every key that is not after its query is -slope·distance; else None."""
+        return None
+
     @property
     def layers(self) -> Sequence[PositionalEncoding] | None:
         """One encoding a layer for a hybrid, else None (every layer uses this one)."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from posenc_core.frequencies import Length, attention_scales, rope_frequencies
-from posenc_core.rotary import apply_rotary, cos_sin
+from posenc_core.rotary import apply_rotary, apply_rotary_qk, cos_sin
 from posenc_core.schemes.base import PositionalEncoding, float64_device
 from posenc_core.spec import Hook, Problem, Spec, param
 
@@ -161,23 +162,63 @@ class RopeSpec(Spec):
             yield Problem("mrope_interleaved", True, "true only beside mrope_section", "no sections are given")
 
 
-class _Last(NamedTuple):
-    """The tables made last, and what they were made from."""
+class _Tables:
+    """cos and sin that the modules of equal specs share, for each device and dtype those of the last two calls.
+
+    Two, as queries and cached keys take turns. They go when the last of the modules goes.
+    """
+
+    _shared: ClassVar[weakref.WeakValueDictionary[Spec, _Tables]] = weakref.WeakValueDictionary()
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[object, ...], list[_Kept]] = {}
+
+    @classmethod
+    def of(cls, spec: Spec) -> _Tables:
+        """Those of the modules of this spec."""
+        with cls._lock:
+            return cls._shared.setdefault(spec, cls())
+
+    def get(
+        self,
+        dtypes: tuple[torch.dtype | None, ...],
+        positions: Tensor,
+        inv_freq: Tensor,
+        seq_len: int | None,
+        make: Callable[[], tuple[Tensor, Tensor]],
+    ) -> tuple[Tensor, Tensor]:
+        """Tables in `dtypes` that are kept of these positions, frequencies and length, else those that make() makes."""
+        key = (*dtypes, positions.dtype, positions.device)
+        kept = self._kept.get(key, [])
+        found = next((k for k in kept if k.fits(positions, inv_freq, seq_len)), None)
+        if found is None:
+            seen = weakref.ref(positions), positions._version, positions.clone(), inv_freq.clone(), seq_len
+            found = _Kept(*seen, make())
+        if not kept or kept[0] is not found:
+            self._kept[key] = [found, *(k for k in kept if k is not found)][:2]
+        return found.made
+
+
+class _Kept(NamedTuple):
+    """Tables, and what they were made from."""
 
     positions: weakref.ref[Tensor]
     version: int
     content: Tensor
     inv_freq: Tensor
     seq_len: int | None
-    dtype: torch.dtype
     made: tuple[Tensor, Tensor]
 
-    def fits(self, positions: Tensor, inv_freq: Tensor, seq_len: int | None, dtype: torch.dtype) -> bool:
-        """Whether they are the tables of these; content is compared on the CPU only, since a GPU makes one wait."""
-        same = self.positions() is positions and self.version == positions._version and self.seq_len == seq_len
-        if not same or self.dtype != dtype or self.inv_freq is not inv_freq:
+    def fits(self, positions: Tensor, inv_freq: Tensor, seq_len: int | None) -> bool:
+        """Whether they are the tables of these: equal numbers on a CPU; on a GPU, where looking makes one wait, the
+        very same tensor.
+        """
+        if self.seq_len != seq_len or not torch.equal(self.inv_freq, inv_freq):
             return False
-        return positions.device.type != "cpu" or torch.equal(self.content, positions)
+        if positions.device.type == "cpu":
+            return torch.equal(self.content, positions)
+        return self.positions() is positions and self.version == positions._version
 
 
 class Rope(PositionalEncoding):
@@ -197,32 +238,32 @@ class Rope(PositionalEncoding):
         self.inv_freq, self.attention_factor = rope_frequencies(spec, seq_len)
         self.scales = attention_scales(spec)
         self.table_dtype: torch.dtype | None = None
-        self._last: _Last | None = None
+        self._tables = _Tables.of(spec)
 
     def tables(
         self, positions: Tensor, dtype: torch.dtype = torch.float32, seq_len: Length = None
     ) -> tuple[Tensor, Tensor]:
         """cos and sin, each [..., L, R/2], from positions [..., L] of a sequence of `seq_len` (None: they tell it).
 
-        Kept for the last positions tensor, so that the layers of one forward pass build them once: do not write to
-        them.
+        Those of the last positions are kept, for all modules of this spec, so that the layers of a model and its next
+        pass find them: do not write to them.
         """
         seq_len = seq_len if seq_len is not None and self.spec.by_length else self.length(positions)
         # tables made in inference mode cannot be trained on; positions with a gradient need tables with one
         if torch.compiler.is_compiling() or positions.requires_grad or isinstance(seq_len, Tensor):
-            return self._make(positions, seq_len, dtype)
-        if torch.is_inference_mode_enabled() or positions.is_inference():
-            return self._make(positions, seq_len, dtype)
-        last = self._last
-        if last is not None and last.fits(positions, self.inv_freq, seq_len, dtype):
-            return last.made
-        made = self._make(positions, seq_len, dtype)
-        self._last = _Last(
-            weakref.ref(positions), positions._version, positions.clone(), self.inv_freq, seq_len, dtype, made
-        )
-        return made
+            return self.build_tables(positions, dtype, seq_len)
+        if torch.is_inference_mode_enabled() or positions.is_inference() or self.inv_freq.requires_grad:
+            return self.build_tables(positions, dtype, seq_len)
+        return self._tables.get(
+            (dtype, self.table_dtype), positions, self.inv_freq, self.seq_len if seq_len is None else seq_len,
+            lambda: self.build_tables(positions, dtype, seq_len),
+        )  # fmt: skip
 
-    def _make(self, positions: Tensor, seq_len: Length, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def build_tables(
+        self, positions: Tensor, dtype: torch.dtype = torch.float32, seq_len: Length = None
+    ) -> tuple[Tensor, Tensor]:
+        """As `tables`, but made anew and not kept."""
+        seq_len = seq_len if seq_len is not None and self.spec.by_length else self.length(positions)
         inv_freq = self.inv_freq if seq_len is None else rope_frequencies(self.spec, seq_len).inv_freq
         kept = self.table_dtype or dtype
         cos, sin = cos_sin(positions, inv_freq, dtype=kept, attention_factor=self.scales.tables)
@@ -242,14 +283,22 @@ class Rope(PositionalEncoding):
 
     def rotate(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> tuple[Tensor, Tensor]:
         seq_len = self.length(q_positions, k_positions)
-        q, k = self._rotate(q, q_positions, seq_len), self._rotate(k, k_positions, seq_len)
+        cos, sin = self._spread(q, q_positions, seq_len)
+        if k_positions is q_positions and k.dtype == q.dtype:
+            q, k = apply_rotary_qk(q, k, cos, sin, self.spec.layout)
+        else:
+            q = apply_rotary(q, cos, sin, self.spec.layout)
+            k = apply_rotary(k, *self._spread(k, k_positions, seq_len), self.spec.layout)
         return (q if self.scales.scores == 1 else q * self.scales.scores), k
 
-    def _rotate(self, x: Tensor, positions: Tensor, seq_len: Length) -> Tensor:
+    def _spread(self, x: Tensor, positions: Tensor, seq_len: Length) -> tuple[Tensor, Tensor]:
+        """cos and sin that broadcast over the heads of x [B, H, L, D]."""
         cos, sin = self.tables(positions, torch.float64 if x.dtype == torch.float64 else torch.float32, seq_len)
-        if positions.dim() > 1:
-            cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)  # [B, 1, L, R/2] against x [B, H, L, D]
-        return apply_rotary(x, cos, sin, self.spec.layout)
+        return (cos, sin) if positions.dim() == 1 else (cos.unsqueeze(-3), sin.unsqueeze(-3))
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_last": None}  # weak references do not pickle
+        return self.__dict__ | {"_tables": None}  # what is kept does not travel
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        super().__setstate__(state)
+        self._tables = _Tables.of(self.spec)

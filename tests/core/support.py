@@ -15,14 +15,14 @@ import torch
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from posenc_core import SCHEMES, SpecError, build
+from posenc_core import SCHEMES, SpecError, build, rotary
 from posenc_core.schemes.hybrid import MAX_TEXT
 from posenc_core.schemes.rope import RopeSpec
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
 SIZES = {"d_model": 32, "d_head": 16, "n_heads": 4, "max_position_embeddings": 32}
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: not run on CUDA")
+needs_cxx = pytest.mark.skipif(rotary.compiler() is None, reason="no C++ compiler: the fused rotation cannot be built")
 
 
 def reference(name):

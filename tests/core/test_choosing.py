@@ -243,20 +243,21 @@ def test_a_difference_within_the_seeds_is_said_to_depend_on_the_seed():
 
 
 def test_the_memory_limit_comes_before_the_score():
-    small = Need(trained_length=4096, target_length=4096, memory=16)
+    small = Need(trained_length=2**16, target_length=2**16, memory=8)
     made = rank(small, FULL)
-    assert [c.scheme for c in made if not c.fits] == ["alibi+rope", "alibi"]  # 8 heads × 512 × 4,096 × 4 bytes = 64 MiB
-    assert [c.fits for c in made] == [True] * 5 + [False] * 2
-    assert [c.score for c in made[5:]] == pytest.approx([math.exp(1.5 - 1.6), math.exp(1.5 - 1.8)])
-    alibi = made[-1].reasons[-1]
-    assert "64 MiB in a model of 8 heads × 64 in float32 at 4,096 bytes, the bias made for 512 query rows" in alibi.text
-    assert "more than 16 MiB" in alibi.text
-    assert "takes the slopes" in alibi.condition
-    assert alibi.claim == 16
-    hybrid = made[-2].reasons[-1]
-    assert "65 MiB in a model" in hybrid.text  # and 1 MiB of RoPE's cos and sin
-    assert all(c.fits for c in rank(small.replace(memory=65), FULL))
-    assert [c.scheme for c in rank(small.replace(memory=64), FULL) if not c.fits] == ["alibi+rope"]
+    over = {c.scheme: c.reasons[-1] for c in made if not c.fits}
+    # 8 heads × (2·65,536 - 1) × 4 bytes and 65,536 × 32 × 2 × 4 bytes; the latter; 65,536 × 512 × 4 bytes
+    sizes = {"alibi+rope": 20, "rope": 16, "rope(rotary_fraction=0.5, scaling=proportional)": 16, "sinusoidal": 128,
+             "learned": 128}  # fmt: skip
+    assert {s: reason.text.split(" in a model")[0] for s, reason in over.items()} == {
+        s: f"Positions take {size} MiB" for s, size in sizes.items()
+    }
+    assert [c.fits for c in made] == [True] * (len(made) - len(sizes)) + [False] * len(sizes)
+    assert "more than 8 MiB" in over["rope"].text
+    assert "the bias as one number a head and distance" in over["alibi+rope"].text
+    assert over["alibi+rope"].condition.endswith("for every query and key needs 128 GiB")
+    assert over["alibi+rope"].claim == 16
+    assert all(c.fits for c in rank(small.replace(memory=128), FULL))
 
 
 def test_bytes_beside_what_the_benchmark_saw_allocated():
@@ -274,7 +275,7 @@ def test_bytes_beside_what_the_benchmark_saw_allocated():
     tables = 100 * 2 * 32 * 4  # cos and sin of 32 pairs, once for all layers
     assert position_bytes(parse_schemes("rope")[0], 100) == tables
     assert position_bytes(parse_schemes("rope(rotary_fraction=0.5)")[0], 100) == tables / 2
-    assert position_bytes(parse_schemes("alibi+rope")[0], 100) == HEADS * 100**2 * 4 + tables
+    assert position_bytes(parse_schemes("alibi+rope")[0], 100) == HEADS * 199 * 4 + tables
     assert position_bytes(parse_schemes("rope+rope(base=500000)+rope")[0], 100) == 2 * tables
     assert position_bytes(parse_schemes("sinusoidal")[0], 100) == 100 * 8 * 64 * 4
 
@@ -283,8 +284,8 @@ def test_bytes_beside_what_the_benchmark_saw_allocated():
 def test_bytes_of_the_bias_are_the_largest_that_attention_makes(length):
     made, (spec,) = [], parse_schemes("alibi")
     encoding = spec.with_sizes(n_heads=HEADS).build()
-    bias = encoding.bias
-    encoding.bias = lambda *args: made.append(bias(*args)) or made[-1]
+    bias = encoding.bias_by_distance
+    encoding.bias_by_distance = lambda *args: made.append(bias(*args)) or made[-1]
     x, positions = torch.zeros(1, HEADS, length, 2), torch.arange(length)
     attention(x, x, x, encoding, positions, positions)
     assert position_bytes(spec, length) == max(b.numel() for b in made) * 4

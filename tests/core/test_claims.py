@@ -921,6 +921,17 @@ def test_16_tells_how_many_times_as_much_it_takes(mib):
     assert f"takes {mib / 24:.1f} times as much as with RoPE and {mib / 16:.1f} times" in found.condition
 
 
+def test_16_tells_what_a_bias_in_memory_takes_and_leaves_other_implementations_out():
+    made = [record("alibi", peak=24), record("rope", peak=24), record("sinusoidal", peak=24)]
+    others = [record("alibi", peak=999, implementation="reference"), record("rope", peak=1, backward=True)]
+    alone = record("none", peak=8, what="attention"), record("alibi", peak=80, what="attention", implementation="bias")
+    plain, full = (judged(16, timed(*made, *others, *more)) for more in ((), alone))
+    assert [value(f, "memory at 2,048 tokens, beside RoPE") for f in (plain, full)] == [1, 1]
+    assert value(full, "attention with a bias made in memory, beside none") == 10
+    assert "a bias made in memory takes 10 times as much as without" in full.condition
+    assert "made in memory" not in plain.condition
+
+
 @pytest.mark.parametrize("number", [11, 16])
 @pytest.mark.parametrize(
     "benchmark", [{}, {"records": []}, {"records": [{}]}, {"records": 7}, {"records": [record("none", ratio=1.0)]}]
@@ -934,6 +945,7 @@ def test_11_and_16_are_judged_from_the_recorded_run():
     (wanted,) = (
         r["ratio"] - 1 for r in found.benchmark["records"]
         if r["spec"]["scheme"] == "rope" and r["length"] == 2048 and r["what"] == "layer"
+        and r.get("implementation", "fast") == "fast" and not r.get("backward")
     )  # fmt: skip
     assert value(judged(11, found), "time that it adds to a layer of 2,048 tokens") == pytest.approx(100 * wanted)
     assert judged(16, found).verdict in VERDICTS

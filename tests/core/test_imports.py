@@ -34,8 +34,8 @@ def test_no_file_of_the_core_imports_the_app(path):
     assert {n.partition(".")[0] for n in imported(path)}.isdisjoint(APP)
 
 
-RANK = {"spec": 0, "rotary": 1, "frequencies": 1, "schemes": 2, "attention": 3, "model": 4, "tasks": 4, "analysis": 5,
-        "train": 6}  # fmt: skip
+RANK = {"spec": 0, "rotary": 1, "frequencies": 1, "schemes": 2, "linear_bias": 2, "attention": 3, "model": 4,
+        "tasks": 4, "analysis": 5, "train": 6}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -47,7 +47,7 @@ def test_imports_run_downward(path):
 
 
 def test_the_public_names_exist():
-    wanted = {"SCHEMES", "SpecError", "alibi_attention", "alibi_slopes", "apply_rotary", "attention", "build",
-              "parse_query", "parse_spec", "rope_frequencies"}  # fmt: skip
+    wanted = {"SCHEMES", "SpecError", "alibi_attention", "alibi_slopes", "apply_rotary", "apply_rotary_qk", "attention",
+              "build", "parse_query", "parse_spec", "rope_frequencies"}  # fmt: skip
     assert wanted <= set(posenc_core.__all__)
     assert all(hasattr(posenc_core, n) for n in posenc_core.__all__)

@@ -1,22 +1,19 @@
 import copy
 import math
 import pickle
-import shutil
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support import frequencies, length, needs_cuda, pairs, rotate_complex, rotation_matrix, scales, specs
+from support import frequencies, length, needs_cxx, pairs, rotate_complex, rotation_matrix, scales, specs
 from torch import nn
 
-from posenc_core import apply_rotary, rotary
+from posenc_core import apply_rotary
 from posenc_core.rotary import cos_sin, interleaved_to_half, phases
 from posenc_core.schemes.hybrid import HybridSpec
 from posenc_core.schemes.rope import Rope, RopeSpec
 
-CXX = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-needs_cxx = pytest.mark.skipif(CXX is None, reason="no C++ compiler: the compiled rotation cannot be built")
 layouts = pytest.mark.parametrize("layout", ["half", "interleaved"])
 KINDS = [
     RopeSpec(d_head=8),
@@ -483,37 +480,6 @@ def test_torch_compile_with_the_default_backend():
         torch.testing.assert_close(made, expected, rtol=0, atol=1e-6)
 
 
-@needs_cxx
-@layouts
-def test_fused_equals_eager(layout, monkeypatch, recwarn):
-    monkeypatch.setattr(rotary, "_COMPILED", {})
-    cos, sin = RopeSpec(d_head=8).build().tables(torch.arange(50, 54))
-    apply_rotary(normal(1, 4, 8), cos, sin, layout)
-    assert not rotary._COMPILED
-    for x in (normal(1, 2, 4, 8, dtype=torch.float32), normal(3, 2, 4, 16, dtype=torch.float32)):
-        eager = apply_rotary(x, cos, sin, layout, fused=False)
-        torch.testing.assert_close(apply_rotary(x, cos, sin, layout, fused=True), eager, rtol=0, atol=1e-6)
-        torch.testing.assert_close(apply_rotary(x, cos, sin, layout, fused=None), eager, rtol=0, atol=1e-6)
-    assert rotary._COMPILED
-    assert not [w for w in recwarn if "compiled rotation" in str(w.message)]
-
-
-def test_fused_falls_back_where_nothing_compiles(monkeypatch):
-    def broken(*_, **__):
-        def fail(*_):
-            raise RuntimeError("no compiler here")
-
-        return fail
-
-    monkeypatch.setattr(rotary, "_COMPILED", {})
-    monkeypatch.setattr(torch, "compile", broken)
-    cos, sin = RopeSpec(d_head=8).build().tables(torch.arange(4))
-    x = normal(1, 1, 4, 8, dtype=torch.float32)
-    with pytest.warns(RuntimeWarning, match="no compiler here"):
-        made = apply_rotary(x, cos, sin, fused=True)
-    assert torch.equal(made, apply_rotary(x, cos, sin, fused=False))
-
-
 # ------------------------------------------------------------------ transforms of torch.func
 
 
@@ -549,19 +515,3 @@ def test_vmap_over_any_dimension_and_over_positions():
     torch.testing.assert_close(torch.vmap(apply_rotary, (1, 0, 0), 1)(x, *both), shifted)
     still = torch.stack([apply_rotary(x, *t) for t in tables])
     torch.testing.assert_close(torch.vmap(apply_rotary, (None, 0, 0))(x, *both), still)
-
-
-# ------------------------------------------------------------------ CUDA
-
-
-@pytest.mark.cuda
-@needs_cuda
-@rope_specs
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_cuda_equals_cpu(spec, dtype):
-    x, p = normal(2, 2, 5, spec.d_head, dtype=dtype), torch.tensor([0, 1, 4096, 131_071, 10_000_000])
-    made = turn(spec.build(), x.cuda(), p.cuda())
-    assert made.device.type == "cuda"
-    assert made.dtype == dtype
-    torch.testing.assert_close(made.cpu().double(), turn(spec.build(), x, p).double(), rtol=torch.finfo(dtype).eps,
-                               atol=1e-12 if dtype == torch.float64 else 2e-6)  # fmt: skip

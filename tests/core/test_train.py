@@ -347,7 +347,8 @@ def test_tables_are_rounded_and_attention_is_float32(name, monkeypatch):
         seen.append({t.dtype for t in (q, k, v)})
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
 
-    monkeypatch.setattr(sys.modules["posenc_core.attention"], "scaled_dot_product_attention", kernel)
+    for module in ("attention", "linear_bias"):
+        monkeypatch.setattr(sys.modules[f"posenc_core.{module}"], "scaled_dot_product_attention", kernel)
     list(train(replace(config, steps=1), model, TASK))
     assert seen == [{torch.float32}] * 2
     rope = model.encoding.layers[1]
