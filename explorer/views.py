@@ -70,6 +70,9 @@ class TimingView(Spec):
     dtype: Literal["float32", "bfloat16", "float16"] = param("float32", "number format of the layer")
     device: Literal["cpu", "cuda", "mps"] = param("cpu", "where it runs")
     repetitions: int = param(15, "timed runs of each case", ge=3, le=200, ticks=(3, 5, 9, 15, 25, 51, 101, 200))
+    direction: Literal["forward", "both"] = param(
+        "forward", "what is timed: the forward pass, or forward and backward too, as in training"
+    )
 
 
 class ExtensionView(Spec):

@@ -1,59 +1,51 @@
-"""Timing: what a scheme costs beside none at all, measured here, and recorded elsewhere."""
+"""Timing: what a scheme costs beside none at all, and what its operations cost beside what else there is."""
+
+from collections.abc import Sequence
 
 import streamlit as st
 
 from explorer import show, state, widgets
 from explorer.charts import bars, curves
 from explorer.compute import timing as compute
+from explorer.compute.timing import Live, Run
+from explorer.pictures import claims as claim_pictures
 from explorer.pictures import timing as pictures
-from explorer.text import Try
+from explorer.pictures import timing_articles as articles
+from explorer.pictures import timing_kernels as kernels
+from explorer.pictures.timing import Shown
+from explorer.pictures.timing_kernels import Part
 from explorer.views import TimingView
+from posenc_core.benchmark import What
 
-chosen = widgets.chosen()
-view = widgets.View(TimingView)
-show.heading("Timing", chosen)
-numbers, controls = st.container(), st.columns(4)
+QUARTILES = ("lower quartile", "upper quartile")
 
-asked = {name: state.get(name, "") for name in ("device", "dtype")}
-there = list(compute.devices())
-with controls[0]:
-    view.field("longest")
-with controls[1]:
-    device = view.field("device", options=there)
-formats = [d for d in TimingView.param("dtype").choices if device != "cpu" or d != "float16"]
-with controls[2]:
-    view.field("dtype", options=formats)
-with controls[3]:
-    view.field("repetitions")
-wanted = compute.config(chosen.specs, view.close())
 
-if asked["device"] and asked["device"] not in there:
-    st.warning(pictures.absent("device", asked["device"], there, "this machine has none"))
-if asked["dtype"] and asked["dtype"] not in formats:
-    st.warning(pictures.absent("dtype", asked["dtype"], formats, "a CPU would have to emulate it"))
+def start_and_stop() -> Live | None:
+    """The two buttons, and the reader's job if there is one."""
+    live = compute.live()
+    if live is None and not any(pictures.covers(run, chosen.specs) for run in compute.runs()):
+        live = compute.start([compute.layers(chosen.specs, compute.QUICK)])
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if st.button("Start", type="primary", icon=":material/play_arrow:"):
+            live = compute.start(wanted)
+        running = live is not None and not live.job.ended
+        if st.button("Stop", icon=":material/stop:", disabled=not running) and live is not None:
+            live.job.cancel()
+        if "cuda" not in there:
+            others = [d for d in there if d != "cpu"]
+            st.caption(
+                "No CUDA device on this machine: "
+                + ("the CPU alone is compared." if not others else f"the CPU and {', '.join(others)} can be compared.")
+            )
+    return live
 
-live = compute.live()
-if live is None and not any(pictures.covers(run, chosen.specs) for run in compute.runs()):
-    live = compute.start(compute.config(chosen.specs, compute.QUICK))
-with st.container(horizontal=True, vertical_alignment="center"):
-    if st.button("Start", type="primary", icon=":material/play_arrow:"):
-        live = compute.start(wanted)
-    running = live is not None and not live.job.ended
-    if st.button("Stop", icon=":material/stop:", disabled=not running) and live is not None:
-        live.job.cancel()
-    if "cuda" not in there:
-        others = [d for d in there if d != "cpu"]
-        st.caption(
-            "No CUDA device on this machine: "
-            + ("the CPU alone is compared." if not others else f"the CPU and {', '.join(others)} can be compared.")
-        )
-if live is not None:
-    known = len(live.job.results)
+
+def follow(live: Live) -> None:
+    """How far the job is; the page is drawn anew when there is more to show."""
+    known, running = len(live.job.results), not live.job.ended
 
     def progress() -> None:
-        """Says how far the job is; draws the page anew when there is more to show."""
-        assert live is not None
-        note, share = pictures.progress(live.job)
+        note, share = pictures.progress(live)
         if share is not None:
             st.progress(share, text=note)
         elif note:
@@ -63,49 +55,40 @@ if live is not None:
 
     st.fragment(progress, run_every=0.5 if running else None)()
 
-runs = sorted(compute.runs(), key=lambda run: run.recorded and not pictures.covers(run, chosen.specs))
-if runs:
-    which = 0
-    if len(runs) > 1:
-        titles = [pictures.title(run) for run in runs]
-        which = st.selectbox("Run shown", range(len(runs)), format_func=titles.__getitem__, width=420)
-    run = runs[which]
-    part = pictures.shown(run, chosen.specs, wanted.devices[0], wanted.dtypes[0])
-    with numbers:
-        show.numbers(pictures.key_numbers(part))
-    if run.recorded:
-        st.info(pictures.recorded_note(run, part), icon=":material/history:")
-    elif changed := pictures.differences(run, wanted):
-        st.warning(f"Measured with other parameters: {show.plain(changed)}. Start measures the present ones.")
 
+def layers(run: Run, part: Shown) -> None:
+    """Time, overhead and memory of a layer against the length."""
+    st.markdown("#### What a layer pays")
     lengths = part.lengths
-    ends = pictures.around(lengths)
-    axes = {"x_title": "tokens", "x_log": True, "x_ticks": lengths, "x_domain": ends, "points": True}
-    quartiles = ("lower quartile", "upper quartile")
+    if not lengths:
+        st.info("No layer was measured in this run." + (" Why is listed below." if part.records else ""))
+        return
+    axes = {
+        "x_title": "tokens", "x_log": True, "x_ticks": lengths, "x_domain": pictures.around(lengths), "points": True,
+    }  # fmt: skip
     time = pictures.time_lines(part)
-    if lengths:
-        show.chart(
-            curves.curves, time.data, name="time", alt_text="Time of an attention layer against length", height=420,
-            y_title=time.y_title, series=time.series, y_log=True, bands=True, low_high=quartiles,
-            y_domain=pictures.around(time.data[["y", "low", "high"]].to_numpy().ravel()), **axes,
-        )  # fmt: skip
-    else:
-        st.info("Nothing could be measured; the reasons are listed below.")
+    show.chart(
+        curves.curves, time.data, name="time", alt_text="Time of an attention layer against length", height=420,
+        y_title=time.y_title, series=time.series, dashed=pictures.dashed(time), y_log=True, bands=True,
+        legend_columns=pictures.columns(time), low_high=QUARTILES,
+        y_domain=pictures.around(time.data[["y", "low", "high"]].to_numpy().ravel()), **axes,
+    )  # fmt: skip
     show.below(pictures.growth(part) or "Attention itself grows with the square of the length.",
-               pictures.tries(chosen.specs, wanted.lengths[-1]))  # fmt: skip
+               pictures.tries(chosen.specs, view.longest))  # fmt: skip
     st.caption(show.plain(pictures.origin(run, part)))
-
     left, right = st.columns(2)
     overhead = pictures.overhead_lines(part)
     if overhead.series:
         with left:
             show.chart(
                 curves.curves, overhead.data, name="overhead", alt_text="Overhead over no position against length",
-                y_title=overhead.y_title, series=overhead.series, height=280, bands=True, low_high=quartiles, **axes,
+                y_title=overhead.y_title, series=overhead.series, dashed=pictures.dashed(overhead),
+                height=pictures.height(overhead),
+                legend_columns=pictures.columns(overhead), bands=True, low_high=QUARTILES, **axes,
             )  # fmt: skip
             show.below(
                 "How much longer a layer takes than without position. Where the band holds zero, it is noise.",
-                [Try("in bfloat16", {"dtype": "bfloat16"}, "Then Start: half the bytes move; what is computed stays.")],
+                [kernels.other_format(view.dtype)],
             )
     memory = pictures.memory_lines(part)
     with right if overhead.series else left:
@@ -114,32 +97,152 @@ if runs:
         else:
             show.chart(
                 curves.curves, memory.data, name="memory", alt_text="Peak memory against length",
-                y_title=memory.y_title, series=memory.series, y_log=True, height=280,
+                y_title=memory.y_title, series=memory.series, dashed=pictures.dashed(memory), y_log=True,
+                height=pictures.height(memory),
+                legend_columns=pictures.columns(memory),
                 y_domain=pictures.around(memory.data["y"]), **axes,
             )  # fmt: skip
             show.below(
                 "The most that one pass holds at a time: a line twice as steep grows with the square of the length.",
-                [
-                    Try(
-                        "ALiBi and RoPE",
-                        {"scheme": "alibi", "b_scheme": "rope"},
-                        "A bias holds a number for every pair.",
-                    )
-                ],
+                [pictures.memory_try(chosen.specs)],
             )
-    tables = pictures.table_bars(part)
-    if len(tables):
-        ticks = tuple(pictures.decades(tables["value"]))
-        show.chart(
-            bars.bars, tables, name="tables", alt_text="Time to build tables, and to get kept ones",
-            value_title=f"time at {part.longest:,} tokens (µs)", name_title="tables",
-            series=tuple(s for s in part.series if s[0] in set(tables["series"])), log=True,
-            domain=(ticks[0], ticks[-1]), ticks=ticks, names=tables["name"].nunique() + 1, labels=True,
-        )  # fmt: skip
-        show.below(pictures.tables_seen(part), [pictures.table_try(part)])
+
+
+def operation(what: What, part: Part | None, shown: Run) -> None:
+    """One operation by itself, a bar an implementation; beside it the memory, where that is what differs."""
+    if part is None:
+        st.info(kernels.missing(what), icon=":material/timer_off:")
+        return
+    frame = kernels.ratio_bars(part)
+    looks = {"name_title": "", "labels": True, "beside": False, "notes": kernels.NOTES}
+    left, right = st.columns(2) if what == "attention" else (st.container(), None)
+    if len(frame):
+        with left:
+            show.chart(
+                bars.bars, frame, name=what, alt_text=kernels.ALT[what], value_title=kernels.AXIS[what],
+                series=kernels.series(part, frame), domain=kernels.domain(frame["high"]), names=len(frame),
+                low_high=QUARTILES, guide=(kernels.GUIDE[what], 1.0), legend=True, **looks,
+            )  # fmt: skip
+    memory = kernels.memory_bars(part)
+    if right is not None and len(memory):
+        with right:
+            show.chart(
+                bars.bars, memory, name=f"{what}_memory", alt_text="Peak memory by implementation",
+                value_title="peak memory (MiB)", series=kernels.series(part, memory),
+                domain=kernels.domain(memory["value"]), names=len(memory), **looks,
+            )  # fmt: skip
+    show.below(kernels.seen(part), kernels.tries(part))
+    if part.run is not shown:
+        st.caption(show.plain(f"Not in the run above; {pictures.title(part.run)}."))
+    if told := kernels.not_measured(part):
+        st.caption(show.plain(told))
+    with st.expander(f"In numbers: {part.where}"):
+        st.dataframe(kernels.table(part), hide_index=True)
+        st.caption(show.plain(kernels.origin(part)))
+
+
+def tables(part: Shown, runs: Sequence[Run]) -> None:
+    """Tables built anew and kept, at a layer's length and at a million positions."""
+    far = pictures.far_run(runs, part)
+    frame = pictures.table_bars(part, far)
+    if not len(frame):
+        st.info("The chosen scheme keeps and builds no tables.")
+        return
+    ticks = tuple(pictures.decades(frame["value"]))
+    show.chart(
+        bars.bars, frame, name="tables", alt_text="Time to build tables, and to get kept ones",
+        value_title="time (µs)", name_title="",
+        series=tuple(s for s in part.series if s[0] in set(frame["series"])), log=True, legend=True,
+        domain=(ticks[0], ticks[-1]), ticks=ticks, names=frame["name"].nunique() + 1, labels=True,
+        value_format=",.4~r",
+    )  # fmt: skip
+    show.below(pictures.tables_seen(part), [pictures.table_try(part)])
+    if far is not None and (told := pictures.far_seen(far, part)):
+        st.caption(show.plain(told))
+
+
+def article(answer: articles.Answer) -> None:
+    """What articles say, the verdict, and what was measured."""
+    with st.container(border=True):
+        st.markdown(f"**{show.plain(answer.said)}?** {claim_pictures.badge(answer.verdict)}")
+        where = f" :gray[{show.plain(answer.where)}]" if answer.where else ""
+        st.markdown(f"{show.plain(answer.measured)}{where}")
+        pages = st.session_state[show.PAGES]
+        with st.container(horizontal=True, gap="medium"):
+            if answer.query is not None:
+                st.page_link(
+                    pages["timing"], label="Choose that", icon=":material/arrow_forward:",
+                    query_params=state.link(answer.query),
+                )  # fmt: skip
+            if answer.claim:
+                st.page_link(
+                    pages["claims"], label=f"Claim {answer.claim}", icon=":material/fact_check:",
+                    query_params=state.link({"claim": str(answer.claim)}),
+                )  # fmt: skip
+
+
+chosen = widgets.chosen()
+fields = widgets.View(TimingView)
+show.heading("Timing", chosen)
+numbers, controls = st.container(), st.columns([3, 2, 3, 3, 3])
+
+asked = {name: state.get(name, "") for name in ("device", "dtype")}
+there = list(compute.devices())
+with controls[0]:
+    fields.field("longest")
+with controls[1]:
+    device = fields.field("device", options=there)
+formats = [d for d in TimingView.param("dtype").choices if device != "cpu" or d != "float16"]
+with controls[2]:
+    fields.field("dtype", options=formats)
+with controls[3]:
+    fields.field("repetitions")
+with controls[4]:
+    fields.field("direction")
+view = fields.close()
+wanted = compute.config(chosen.specs, view)
+
+if asked["device"] and asked["device"] not in there:
+    st.warning(pictures.absent("device", asked["device"], there, "this machine has none"))
+if asked["dtype"] and asked["dtype"] not in formats:
+    st.warning(pictures.absent("dtype", asked["dtype"], formats, "a CPU would have to emulate it"))
+
+live = start_and_stop()
+if live is not None:
+    follow(live)
+
+runs = sorted(compute.runs(), key=lambda run: run.recorded and not pictures.covers(run, chosen.specs))
+if runs:
+    which = 0
+    if len(runs) > 1:
+        titles = [pictures.title(run) for run in runs]
+        which = st.selectbox("Run shown", range(len(runs)), format_func=titles.__getitem__, width=420)
+    run = runs[which]
+    others = [run, *(r for r in runs if r is not run)]
+    place = view.device, view.dtype, view.direction == "both"
+    part = pictures.shown(run, chosen.specs, *place)
+    rotation, attention = (kernels.first(others, what, chosen.specs, *place) for what in ("rotation", "attention"))
+    with numbers:
+        show.numbers(pictures.key_numbers(part, rotation, attention))
+    if run.recorded:
+        st.info(pictures.recorded_note(run, part), icon=":material/history:")
+    elif changed := pictures.differences(run, wanted):
+        st.warning(f"Measured with other parameters: {show.plain(changed)}. Start measures the present ones.")
+    layers(run, part)
+    if view.direction == "both" and part.directions == (False,):
+        st.caption("This run has no backward pass.")
+    st.markdown("#### The rotation by itself")
+    operation("rotation", rotation, run)
+    st.markdown("#### Attention with ALiBi by itself")
+    operation("attention", attention, run)
+    st.markdown("#### Tables")
+    tables(part, others)
+    st.markdown("#### What articles say")
+    for answer in articles.answers(run, chosen.specs, view.device, view.dtype, rotation):
+        article(answer)
     missing = pictures.skipped(part)
     if len(missing):
-        with st.expander(f"Not measured, and why ({len(missing)})", expanded=not lengths):
+        with st.expander(f"Layers and tables not measured, and why ({len(missing)})", expanded=not part.lengths):
             st.dataframe(missing, hide_index=True)
     st.download_button(
         "Whole run as JSON", data=lambda: pictures.json_text(run), file_name="timing.json", mime="application/json",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from posenc_core import SCHEMES, PositionalEncoding, Spec, SpecError, build
+from posenc_core import SCHEMES, PositionalEncoding, Spec, SpecError, build, rotary
 from posenc_core.model import Checkpoint, ToyModel, load_checkpoint, read_record, seeded
 from posenc_core.schemes.alibi import AlibiSpec
 from posenc_core.schemes.hybrid import HybridSpec, layers_of
@@ -37,10 +38,14 @@ HASHES: dict[Any, Any] = {spec: spec_key for spec in SCHEMES.values()}
 
 @st.cache_resource(show_spinner=False)
 def boot() -> None:
-    """Once a process: take what is imported out of the garbage collection that follows every rerun (174 -> 8 ms)."""
+    """Once a process: take what is imported out of the garbage collection that follows every rerun (174 -> 8 ms).
+
+    The fused rotation is compiled beside that; until it is there, pages rotate with PyTorch's own operations.
+    """
     torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))  # leave room for the other readers
     gc.collect()
     gc.freeze()
+    threading.Thread(target=rotary.warm_up, args=("cpu",), name="posenc-warm-up", daemon=True).start()
 
 
 def frozen(tensor: Tensor) -> Array:

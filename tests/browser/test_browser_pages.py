@@ -173,7 +173,9 @@ def test_a_measurement_starts_and_stops(app: Any) -> None:
     start, stop = (app.page.get_by_role("button", name=name, exact=True) for name in ("Start", "Stop"))
     assert stop.is_disabled()
     start.click()
-    app.page.wait_for_function("() => document.querySelector('[data-testid=stProgress]')")
+    app.page.wait_for_function(
+        "() => document.querySelector('[data-testid=stProgress]')?.innerText.includes('Now: layers, 128 to')"
+    )
     app.page.wait_for_timeout(1000)
     assert stop.is_enabled()
     stop.click()

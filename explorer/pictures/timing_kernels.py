@@ -1,0 +1,292 @@
+"""Pictures of the Timing page on one operation alone: the rotation, and attention with ALiBi, by implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from explorer.charts.palette import ORANGE, SCHEME_COLOURS
+from explorer.compute.timing import MOST_ATTENDED, Run
+from explorer.text import Try
+from posenc_core import Spec
+from posenc_core.benchmark import DTYPES, Case, Record, What, bytes_text, time_text
+from posenc_core.claims import listed
+from posenc_core.schemes.none import NoneSpec
+
+MIB = 2**20
+OURS, OTHERS, BASE = "this library", "other code", "no bias"
+NAMES: Mapping[What, Mapping[str, str]] = {
+    "rotation": {
+        "fast": "fast", "in_place": "fast, in place", "eager": "eager", "reference": "the formula",
+        "transformers": "transformers", "rotary_embedding_torch": "rotary-embedding-torch", "torchtune": "torchtune",
+        "flash_attn": "flash-attn", "liger": "Liger",
+    },
+    "attention": {
+        "fast": "fast", "bias_cached": "bias kept", "bias": "bias made each call", "reference": "scores in plain sight",
+        "flex_attention": "FlexAttention", "flash_attn": "flash-attn",
+    },
+}  # fmt: skip
+OWN = ("fast", "in_place", "eager")
+SCHEME: Mapping[What, str] = {"rotation": "rope", "attention": "alibi"}
+DIRECTIONS = {False: "forward", True: "forward and backward"}
+NOTES = ("time", "error", "peak memory")  # columns that a bar tells on hover
+ROOM = 1.35  # of the longest bar: its label stands behind it, on a phone too
+AXIS: Mapping[What, str] = {
+    "rotation": "time, in copies of q and k", "attention": "time, in attentions without a bias"
+}  # fmt: skip
+GUIDE: Mapping[What, str] = {"rotation": "a copy", "attention": BASE}
+ALT: Mapping[What, str] = {
+    "rotation": "Time of the rotation by implementation, as a multiple of a copy of q and k",
+    "attention": "Time of attention with ALiBi by implementation, as a multiple of attention without a bias",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """The records of one operation at one length, device, dtype and direction.
+
+    measured: one a bar, the fastest first; missing: what could not be measured. base: for ALiBi causal attention
+    without a bias, for a rotation the copy of q and k. The ratios are over it.
+    """
+
+    run: Run
+    case: Case
+    measured: tuple[Record, ...]
+    missing: tuple[Record, ...]
+    base: Record | None
+
+    def name(self, record: Record) -> str:
+        """What an implementation is called; with the pairs' layout where it is not the one that is looked at."""
+        name = NAMES[self.case.what][record.case.implementation]
+        other = getattr(record.case.spec, "layout", "")
+        return name if other == getattr(self.case.spec, "layout", "") else f"{name} ({other})"
+
+    def of(self, implementation: str) -> Record | None:
+        """The record of an implementation, in the layout that is looked at; None if it was not measured."""
+        found = (r for r in self.measured if r.case.implementation == implementation)
+        return next((r for r in found if r.case.spec == self.case.spec), None)
+
+    def held(self, record: Record) -> int | None:
+        """Bytes at the peak; where a bias is kept, which no call allocates, with that: a number a head and pair."""
+        kept = 0
+        if record.case.implementation == "bias_cached":
+            kept = self.run.settings["heads"] * record.case.length**2 * DTYPES[record.case.dtype].itemsize
+        return None if record.peak_bytes is None else record.peak_bytes + kept
+
+    @property
+    def where(self) -> str:
+        """Length, dtype, device and direction in words."""
+        c = self.case
+        return f"{c.length:,} tokens, {c.dtype} on {c.device}, {DIRECTIONS[c.backward]}"
+
+
+def part(run: Run, what: What, specs: Sequence[Spec], device: str, dtype: str, backward: bool) -> Part | None:
+    """Of a run the records of an operation: of the wanted place, direction and spec where it has them, else of others.
+
+    None if nothing of it was measured.
+    """
+    mine = [r for r in run.records if r.case.what == what and r.case.spec.scheme == SCHEME[what]]
+    measured = [r for r in mine if r.median is not None and r.case.implementation in NAMES[what]]
+    if not measured:
+        return None
+
+    def fits(r: Record) -> tuple[bool, bool, bool, bool, int]:
+        c = r.case
+        return c.device == device, c.dtype == dtype, c.backward == backward, c.spec in specs, c.length
+
+    case = max(measured, key=fits).case
+    same = [r for r in run.records if _alike(r.case, case)]
+    own = {r.case.implementation for r in same if r.case.spec == case.spec and r.median is not None}
+    # a library that has the other layout of pairs only is measured with that
+    others = [r for r in same if r.case.spec != case.spec and r.case.implementation not in own]
+    shown = [r for r in measured if r in same and (r.case.spec == case.spec or r in others)]
+    named = {r.case.implementation for r in shown}
+    missing = [r for r in same if r.case.spec == case.spec and r.skipped and r.case.implementation not in named]
+    shown.sort(key=lambda r: found[0] if (found := ratio(r)) else float("inf"))
+    base_spec, base_name = (case.spec, "copy") if what == "rotation" else (NoneSpec(), "fast")
+    base = next((r for r in same if (r.case.spec, r.case.implementation) == (base_spec, base_name)), None)
+    return Part(run, case, tuple(shown), tuple(missing), base)
+
+
+def first(
+    runs: Sequence[Run], what: What, specs: Sequence[Spec], device: str, dtype: str, backward: bool
+) -> Part | None:
+    """`part` of the first run that has one."""
+    found = (part(run, what, specs, device, dtype, backward) for run in runs)
+    return next((p for p in found if p is not None), None)
+
+
+def _alike(a: Case, b: Case) -> bool:
+    return all(getattr(a, f) == getattr(b, f) for f in ("what", "length", "device", "dtype", "backward"))
+
+
+def ratio(r: Record) -> tuple[float, float, float] | None:
+    """Time over that of the base in the same round: median, lower and upper quartile; None where it has none."""
+    if r.case.what == "rotation":
+        found = (r.copy_ratio, r.copy_lower, r.copy_upper)
+    else:
+        found = (r.ratio, r.ratio_lower, r.ratio_upper)
+    middle, low, high = found
+    return None if middle is None or low is None or high is None else (middle, low, high)
+
+
+def ratio_bars(p: Part) -> pd.DataFrame:
+    """Times the base, with quartiles: a row an implementation, the fastest first."""
+    rows = [(p.name(r), *found, _series(r), times(found[0]), *_notes(p, r)) for r in p.measured if (found := ratio(r))]
+    return pd.DataFrame(rows, columns=["name", "value", "low", "high", "series", "text", *NOTES])
+
+
+def memory_bars(p: Part) -> pd.DataFrame:
+    """MiB at the peak: a row an implementation in the order of ratio_bars, after them one without a bias."""
+    records = [*p.measured, *([p.base] if p.base else [])]
+    rows = [
+        (BASE if r is p.base else p.name(r), held / MIB, BASE if r is p.base else _series(r), bytes_text(held),
+         *_notes(p, r))
+        for r in records if (held := p.held(r)) is not None
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["name", "value", "series", "text", *NOTES])
+
+
+def domain(values: Iterable[float]) -> tuple[float, float]:
+    """Ends of an axis of bars with labels."""
+    return 0.0, ROOM * max(values)
+
+
+def _series(r: Record) -> str:
+    return OURS if r.case.implementation in OWN else OTHERS
+
+
+def series(p: Part, frame: pd.DataFrame) -> tuple[tuple[str, str], ...]:
+    """The frame's series with their colours: this library's is the scheme's own."""
+    colours = {OURS: SCHEME_COLOURS[SCHEME[p.case.what]], OTHERS: ORANGE, BASE: SCHEME_COLOURS["none"]}
+    return tuple((name, colour) for name, colour in colours.items() if name in set(frame["series"]))
+
+
+def _notes(p: Part, r: Record) -> tuple[str, ...]:
+    return _told(time_text, r.median), _told(_error, r.error), _told(bytes_text, p.held(r))
+
+
+def _told(form: Callable[[float], str], value: float | None) -> str:
+    return "–" if value is None else form(value)
+
+
+def _error(value: float) -> str:
+    return f"{value:.1e}"
+
+
+def times(value: float) -> str:
+    """How many times: 1.06×, 12×."""
+    return f"{value:.2f}×" if value < 9.95 else f"{value:.0f}×"
+
+
+def table(p: Part) -> pd.DataFrame:
+    """The records in numbers: the base first, then one row an implementation."""
+    base = "copy of q and k" if p.case.what == "rotation" else f"causal attention, {BASE}"
+    over = "of a copy" if p.case.what == "rotation" else f"of {BASE}"
+    rows = []
+    for r in [*([p.base] if p.base else []), *p.measured]:
+        middle, low, high = ratio(r) or (None, None, None)
+        quartiles = "–" if low is None or high is None else f"{times(low)} to {times(high)}"
+        rows.append({
+            "implementation": base if r is p.base else p.name(r), "time": _told(time_text, r.median),
+            over: _told(times, middle), "quartiles": quartiles, "peak memory": _told(bytes_text, p.held(r)),
+            "GB/s": _told(lambda value: f"{value / 1e9:.3g}", r.bytes_per_second),
+            "error": _told(_error, r.error), "repetitions": r.repetitions,
+        })  # fmt: skip
+    frame = pd.DataFrame(rows)
+    return frame.drop(columns=[name for name in frame if (frame[name] == "–").all()])
+
+
+def not_measured(p: Part) -> str:
+    """Which implementations are missing and why, in one line; empty if none is."""
+    reasons: dict[str, list[str]] = {}
+    for r in p.missing:
+        name = p.name(r)
+        reasons.setdefault(r.skipped.removeprefix(f"{name} is ").rstrip("."), []).append(name)
+    told = [f"{reason}: {listed(names)}" for reason, names in reasons.items()]
+    return f"Not measured. {'. '.join(t[0].upper() + t[1:] for t in told)}." if told else ""
+
+
+def faster(p: Part, than: str) -> float | None:
+    """How many times as fast as an implementation the fast one is; both ratios are of the same rounds."""
+    mine, other = p.of("fast"), p.of(than)
+    a, b = (None if r is None else ratio(r) for r in (mine, other))
+    return None if a is None or b is None else b[0] / a[0]
+
+
+def seen(p: Part) -> str:
+    """One sentence on the bars."""
+    return _rotation_seen(p) if p.case.what == "rotation" else _attention_seen(p)
+
+
+def _rotation_seen(p: Part) -> str:
+    fast = p.of("fast")
+    found = None if fast is None else ratio(fast)
+    if found is None:
+        return "The fast rotation was not measured."
+    than = [f"{gain:.1f} times faster than {name}" for name, gain in _gains(p, ("transformers", "reference"))]
+    return f"fast takes {found[0]:.2f} times a plain copy of q and k, which reads and writes what a rotation must" + (
+        f": {listed(than)}." if than else "."
+    )
+
+
+def _gains(p: Part, others: Sequence[str]) -> list[tuple[str, float]]:
+    names = {"transformers": "transformers' function", "reference": "the formula as it stands"}
+    return [(names[other], gain) for other in others if (gain := faster(p, other))]
+
+
+def _attention_seen(p: Part) -> str:
+    fast = p.of("fast")
+    found = None if fast is None else ratio(fast)
+    if fast is None or found is None:
+        return "The fast path was not measured."
+    text = f"fast takes {found[0]:.2f} times causal attention without a bias"
+    if fast.peak_bytes is not None and p.base is not None and p.base.peak_bytes is not None:
+        text += f" and holds {bytes_text(fast.peak_bytes)} instead of {bytes_text(p.base.peak_bytes)}"
+    made = p.of("bias")
+    slower = faster(p, "bias")
+    if made is not None and slower:
+        memory = "" if made.peak_bytes is None else f", with {bytes_text(made.peak_bytes)}"
+        text += f"; with a bias made in every call it is {slower:.1f} times as long{memory}"
+    return text + "."
+
+
+def missing(what: What) -> str:
+    """What is said where no run holds the operation."""
+    command = f"python -m posenc_core.benchmark --schemes {SCHEME[what]} --what {what} --implementations all"
+    return f"No run here holds this. Start measures it, and so does `{command}`."
+
+
+def tries(p: Part) -> list[Try]:
+    """A link that changes the bars."""
+    if p.case.what == "rotation":
+        other = "interleaved" if getattr(p.case.spec, "layout", "half") == "half" else "half"
+        then = "Then Start: pairs side by side, or half a head apart; the fast path moves the same bytes."
+        return [Try(f"layout {other}", {"scheme": "rope", "layout": other}, then)]
+    if 2 * p.case.length <= MOST_ATTENDED:
+        then = "Then Start: a bias in memory grows four times, the fast path's memory two times."
+        return [Try("twice the length", {"longest": str(2 * p.case.length)}, then)]
+    return [other_format(p.case.dtype)]
+
+
+def other_format(dtype: str) -> Try:
+    """A link to the number format that is not looked at."""
+    if dtype == "float32":
+        return Try("in bfloat16", {"dtype": "bfloat16"}, "Then Start: half the bytes move, and errors are larger.")
+    return Try("in float32", {"dtype": "float32"}, "Then Start: more bytes move, and errors are smaller.")
+
+
+def origin(p: Part) -> str:
+    """The caption: sizes, place, and what the error is."""
+    c = p.run.settings
+    counts = sorted({r.repetitions for r in p.measured})
+    rounds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    notes = [f"{name}: {r.note}" for r in [*([p.base] if p.base else []), *p.measured] if r.note
+             for name in ["copy" if r is p.base else p.name(r)]]  # fmt: skip
+    return (
+        f"Batch {c['batch']}, {c['heads']} heads × {c['d_head']}, {p.where}; medians of {rounds} rounds in which all "
+        "take turns, whiskers: quartiles. Error: largest difference to float64, over the largest number."
+        + (f" {'; '.join(notes)}." if notes else "")
+    )
