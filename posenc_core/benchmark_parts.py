@@ -104,10 +104,7 @@ class Shared:
         return cast(Layer, self._drawn["layer"])
 
     def forget_compiled(self) -> None:
-        """Have PyTorch's compiler start anew, once a group: it makes a second length a kernel for all lengths.
-
-        Such a kernel is slower, and torch 2.13 writes C++ for it that does not compile.
-        """
+        """Have PyTorch's compiler start anew, once a group: after eight kinds of inputs it compiles no more."""
         if "forgotten" not in self._drawn:
             self._drawn["forgotten"] = True
             torch.compiler.reset()

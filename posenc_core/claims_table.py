@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from posenc_core.claims_lab import GAP, P_ROPE, PARTIAL, SEEDS, TUNED, LabJudge
 from posenc_core.lab import DEFAULT_SCHEMES, Result, Run, Setting, parse_schemes, runs
 from posenc_core.lab_store import Store
 
-BENCHMARK = Path(__file__).resolve().parents[1] / "assets" / "benchmarks" / "cpu.json"
+BENCHMARKS = Path(__file__).resolve().parents[1] / "assets" / "benchmarks"
 ALL_SEEDS = ",".join(map(str, SEEDS))
 EIGHT = 2 * 2**0.5  # its square is √64: what scores are too large by without 1/√d
 
@@ -284,7 +284,19 @@ def recorded(results: Iterable[Path] = ()) -> Evidence:
     for path in results:
         more = (Result.from_mapping(json.loads(line)) for line in path.read_text().splitlines() if line.strip())
         made |= {r.key: r for r in more}
-    return Evidence(made, json.loads(BENCHMARK.read_text()) if BENCHMARK.exists() else {})
+    return Evidence(made, timings([json.loads(path.read_text()) for path in sorted(BENCHMARKS.glob("*.json"))]))
+
+
+def timings(recorded: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Recorded runs of the benchmark as one: the first, with the records of those others that have its sizes."""
+    if not recorded:
+        return {}
+    first = recorded[0]
+
+    def sizes(run: Mapping[str, Any]) -> list[Any]:
+        return [run.get("config", {}).get(name) for name in ("heads", "d_head", "batch")]
+
+    return {**first, "records": [r for run in recorded if sizes(run) == sizes(first) for r in run["records"]]}
 
 
 def number_text(number: Number) -> str:

@@ -288,7 +288,8 @@ def alibi_flex_attention(
 def _flex_attention(compiled: bool) -> Callable[..., Tensor]:
     from torch.nn.attention.flex_attention import flex_attention
 
-    return cast(Callable[..., Tensor], torch.compile(flex_attention) if compiled else flex_attention)
+    # a kernel for each length: that for all lengths is slower, and torch 2.13 writes C++ for it that does not compile
+    return cast(Callable[..., Tensor], torch.compile(flex_attention, dynamic=False) if compiled else flex_attention)
 
 
 @lru_cache(maxsize=8)

@@ -12,7 +12,7 @@ from explorer.compute.timing import BENCHMARKS, recorded_runs
 from posenc_core import choosing
 from posenc_core.choosing import Choice, Need
 from posenc_core.claims import Claim, Evidence, Judgement
-from posenc_core.claims_table import CLAIMS
+from posenc_core.claims_table import CLAIMS, timings
 from posenc_core.lab import Result, Run
 
 BY_NUMBER: Mapping[int, Claim] = {claim.number: claim for claim in CLAIMS}
@@ -115,5 +115,4 @@ def _made(runs: Sequence[Run]) -> dict[str, Result]:
 
 
 def _timings() -> _Timings:
-    runs = recorded_runs(BENCHMARKS)
-    return _Timings(runs[0].content if runs else {})
+    return _Timings(timings([run.content for run in recorded_runs(BENCHMARKS)]))

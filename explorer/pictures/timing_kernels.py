@@ -227,8 +227,9 @@ def _rotation_seen(p: Part) -> str:
     if found is None:
         return "The fast rotation was not measured."
     than = [f"{gain:.1f} times faster than {name}" for name, gain in _gains(p, ("transformers", "reference"))]
-    return f"fast takes {found[0]:.2f} times a plain copy of q and k, which reads and writes what a rotation must" + (
-        f": {listed(than)}." if than else "."
+    return (
+        f"The fast path takes {found[0]:.2f} times a plain copy of q and k, which reads and writes what a rotation must"
+        + (f": {listed(than)}." if than else ".")
     )
 
 
@@ -242,7 +243,7 @@ def _attention_seen(p: Part) -> str:
     found = None if fast is None else ratio(fast)
     if fast is None or found is None:
         return "The fast path was not measured."
-    text = f"fast takes {found[0]:.2f} times causal attention without a bias"
+    text = f"The fast path takes {found[0]:.2f} times causal attention without a bias"
     if fast.peak_bytes is not None and p.base is not None and p.base.peak_bytes is not None:
         text += f" and holds {bytes_text(fast.peak_bytes)} instead of {bytes_text(p.base.peak_bytes)}"
     made = p.of("bias")

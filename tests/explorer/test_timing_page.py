@@ -179,7 +179,7 @@ def test_start_measures_and_shows_what_the_records_hold() -> None:
         gain = peer.copy_ratio / at_longest[ROPE, "rotation"].copy_ratio
         assert shown["rotation vs transformers"] == f"{gain:.1f}× faster"
     assert {c.alt for c in charts(at)} >= set(kernels.ALT.values())
-    told = [m.value for m in at.markdown if m.value.startswith("fast takes ")]
+    told = [m.value for m in at.markdown if m.value.startswith("The fast path takes ")]
     assert any(f"{at_longest[ALIBI, 'attention'].ratio:.2f} times causal attention" in text for text in told)
     assert any(f"{at_longest[ROPE, 'rotation'].copy_ratio:.2f} times a plain copy" in text for text in told)
     assert not at.info
@@ -568,7 +568,7 @@ def test_how_much_faster_is_a_quotient_of_one_run() -> None:
     assert kernels.faster(p, "liger") is None
     assert kernels.faster(p, "torchtune") is None  # of the other layout
     text = kernels.seen(p)
-    assert "fast takes 1.25 times a plain copy" in text
+    assert "The fast path takes 1.25 times a plain copy" in text
     assert "8.0 times faster than transformers' function and 6.4 times faster than the formula" in text
     without = part_of(tuple(r for r in ROTATIONS if r.case.implementation != "transformers"), "rotation")
     assert "transformers" not in kernels.seen(without)
@@ -593,8 +593,10 @@ def test_attention_bars_equal_the_records() -> None:
     assert list(memory["name"]) == [*times["name"], kernels.BASE]
     assert list(memory["series"])[-1] == kernels.BASE
     text = kernels.seen(p)
-    assert text == "fast takes 1.10 times causal attention without a bias and holds 8 MiB instead of 2 MiB; with a " \
-                   "bias made in every call it is 4.0 times as long, with 64 MiB."  # fmt: skip
+    assert text == (
+        "The fast path takes 1.10 times causal attention without a bias and holds 8 MiB instead of 2 MiB; with a bias "
+        "made in every call it is 4.0 times as long, with 64 MiB."
+    )
     numbers = {name: value for name, value, _ in pictures.key_numbers(layers_only(), None, p)}
     assert numbers["attention with ALiBi"] == "1.10× causal"
 
