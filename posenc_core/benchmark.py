@@ -12,7 +12,6 @@ import argparse
 import json
 import math
 import random
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,7 +40,7 @@ from posenc_core.benchmark_measure import loops, peak_bytes, quartiles, seconds
 from posenc_core.benchmark_parts import PARTS, Shared
 from posenc_core.benchmark_peers import Skip
 from posenc_core.benchmark_sizes import estimated_bytes, work
-from posenc_core.benchmark_text import bytes_text, label, markdown, table, time_text
+from posenc_core.benchmark_text import bytes_text, command, label, markdown, page, table, time_text
 from posenc_core.schemes import build
 from posenc_core.schemes.base import PositionalEncoding
 from posenc_core.schemes.hybrid import HybridSpec
@@ -50,8 +49,8 @@ from posenc_core.spec import Problem, Spec, SpecError
 
 __all__ = [
     "ALL_IMPLEMENTATIONS", "DEVICES", "DTYPES", "IMPLEMENTATIONS", "Case", "Config", "Record", "Step", "What",
-    "bytes_text", "devices", "estimated_bytes", "label", "machine", "machine_line", "markdown", "quartiles", "run",
-    "table", "time_text", "to_mapping",
+    "bytes_text", "command", "devices", "estimated_bytes", "label", "machine", "machine_line", "markdown", "page",
+    "quartiles", "run", "table", "time_text", "to_mapping",
 ]  # fmt: skip
 WARM_UP = 4  # untimed calls of a case: the first builds what is kept, then error, memory, and the loop count
 OWN = ("copy", "fast", "eager", "in_place", "reference", "bias", "bias_cached")  # of these a fault is a fault
@@ -349,15 +348,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=None, help="torch threads; default: as torch chooses")
     parser.add_argument("--json", type=Path, default=None, metavar="FILE", help="write machine, config and records")
     parser.add_argument("--markdown", type=Path, default=None, metavar="FILE", help="write the table for a page")
+    parser.add_argument(
+        "--recorded", type=Path, nargs="+", metavar="FILE", help="time nothing; the tables of what --json wrote before"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit status. The table goes to stdout, the progress to stderr."""
-    arguments = sys.argv[1:] if arguments is None else arguments
     parser = _parser()
     args = parser.parse_args(arguments)
+    if args.recorded:
+        try:
+            text = page({path.name: json.loads(path.read_text()) for path in args.recorded})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            parser.error(f"no recorded run: {type(error).__name__}: {error}")
+        print(text, end="", file=args.markdown.open("w") if args.markdown else sys.stdout)
+        return 0
     if args.threads is not None and args.threads < 1:
         parser.error(f"threads = {args.threads} is not legal; legal: a whole number from 1")
     try:
@@ -381,12 +389,11 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             status = 130
     found["fused_warm"] = machine()["fused_warm"]  # the run compiled what it could
+    made = to_mapping(config, records, found)
     if args.json:
-        args.json.write_text(json.dumps(to_mapping(config, records, found), indent=1) + "\n")
+        args.json.write_text(json.dumps(made, indent=1) + "\n")
     if args.markdown:
-        args.markdown.write_text(
-            markdown(records, found, shlex.join(["python", "-m", "posenc_core.benchmark", *arguments]))
-        )
+        args.markdown.write_text(markdown(made))
     print(table(records))
     print(machine_line(found))
     return status

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from posenc_core.benchmark_cases import Record
+from posenc_core.benchmark_cases import ALL_IMPLEMENTATIONS, GIB, Record
 from posenc_core.benchmark_machine import machine_line
+from posenc_core.schemes import parse_spec
 from posenc_core.spec import Spec
 
 COLUMNS = ("device", "dtype", "length", "what", "scheme", "implementation", "direction", "median", "quartiles",
@@ -47,17 +49,60 @@ def table(records: Iterable[Record]) -> str:
     return "\n".join(lines)
 
 
-def markdown(records: Iterable[Record], found: dict[str, Any], command: str) -> str:
-    """Records as a Markdown table, with the command that made them and the machine; what was skipped stands below.
+def command(run: Mapping[str, Any]) -> str:
+    """The command line that times what a run, as plain values, has timed; on its number of threads."""
+    config, threads = run["config"], run["machine"]["torch_threads"]
+    texts = {
+        "schemes": ",".join(label(parse_spec(spec)) for spec in config["specs"]),
+        "what": ",".join(config["what"]),
+        "implementations": _listed(config.get("implementations", ["fast"]), ALL_IMPLEMENTATIONS),
+        "lengths": ",".join(map(str, config["lengths"])),
+        "device": ",".join(config["devices"]),
+        "dtype": ",".join(config["dtypes"]),
+        "heads": config["heads"],
+        "d-head": config["d_head"],
+        "batch": config["batch"],
+        "repetitions": config["repetitions"],
+        "max-gib": f"{config['max_bytes'] / GIB:g}",
+        "threads": threads,
+    }
+    given = [f"--{name} {shlex.quote(str(text))}" for name, text in texts.items()]
+    backward = ["--backward"] if True in config.get("backward", ()) else []
+    return " ".join(["python -m posenc_core.benchmark", *given, *backward])
 
-    Columns in which all records agree are said once, above the table.
+
+def _listed(names: Sequence[str], everything: Sequence[str]) -> str:
+    return "all" if set(names) == set(everything) else ",".join(names)
+
+
+def page(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Recorded runs as plain values, by name, as one page. ValueError, KeyError or TypeError for what is no run."""
+    made = "python -m posenc_core.benchmark --recorded assets/benchmarks/*.json --markdown docs/BENCHMARKS.md"
+    lines = [
+        "# Recorded timings",
+        "",
+        f"This page is made by `{made}`; each table's numbers were made by the command above it.",
+        "Times are medians of rounds in which all rows of a length take turns, ratios medians over those rounds.",
+        "*of copy* is over `q.clone(), k.clone()`, *of none* over the same without positions. *error* is the largest",
+        "difference to float64, over the largest number. *moved* is what must be read and written at least once.",
+    ]
+    for name, run in runs.items():
+        lines += ["", f"## {name}", "", markdown(run).rstrip()]
+    return "\n".join(lines) + "\n"
+
+
+def markdown(run: Mapping[str, Any]) -> str:
+    """A run as plain values as a Markdown table, with the command that makes it and the machine.
+
+    Columns in which all records agree are said once, above the table; what was skipped stands below. ValueError,
+    KeyError or TypeError for what is no run.
     """
-    records = list(records)
+    records = list(map(Record.from_mapping, run["records"]))
     measured = [r for r in records if not r.skipped]
     rows = [_names(r) + _figures(r) for r in measured]
     same = [i for i in range(7) if len({row[i] for row in rows}) == 1]
     shown = [i for i in range(len(COLUMNS)) if i not in same and any(row[i] not in ("", "-") for row in rows)]
-    lines = [f"`{command}`", "", f"{machine_line(found)}."]
+    lines = [f"`{command(run)}`", "", f"{machine_line(run['machine'])}."]
     if same:
         lines += ["", "All rows: " + ", ".join(f"{COLUMNS[i]} {rows[0][i]}" for i in same) + "."]
     if rows:
@@ -102,7 +147,7 @@ def _figures(r: Record) -> list[str]:
     return [
         time_text(r.median),
         f"{time_text(r.lower)} to {time_text(r.upper)}",
-        *("-" if x is None else f"{x:.2f}×" for x in (r.overhead, r.copy_ratio)),
+        *("-" if x is None else f"{x:.2f}×" for x in (r.ratio, r.copy_ratio)),
         "-" if r.peak_bytes is None else bytes_text(r.peak_bytes),
         moved,
         "-" if r.error is None else f"{r.error:.1e}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -394,7 +395,7 @@ def test_the_table_shows_units_reasons_and_no_invented_figure() -> None:
     rope: Spec = parse_spec({"scheme": "rope", "base": 500_000.0})
     text = benchmark.table(
         [
-            Record(Case(rope, 128), 2e-3, 1.5e-3, 2.5, 3, 3 * 2**20, "", 1.25, bytes_moved=2048, error=1.25e-7),
+            Record(Case(rope, 128), 2e-3, 1.5e-3, 2.5, 3, 3 * 2**20, "", ratio=1.25, bytes_moved=2048, error=1.25e-7),
             Record(Case(ALIBI, 128), skipped="too large"),
             Record(Case(rope, 128, what="rotation", implementation="eager", backward=True), 2e-3, 2e-3, 2e-3, 3,
                    bytes_moved=2**20, copy_ratio=3.14159, note="careful"),
@@ -417,17 +418,20 @@ def test_the_markdown_has_the_command_every_row_and_every_reason() -> None:
         return Record(Case(ROPE, length, what="rotation", implementation=name), **more)
 
     times = {"median": 1e-3, "lower": 9e-4, "upper": 2e-3}
-    text = benchmark.markdown(
-        [
-            rotation("copy", 128, **times), rotation("fast", 128, **times, copy_ratio=1.5, note="a|b"),
-            rotation("liger", 128, skipped="not there"), rotation("flash_attn", 128, skipped="not there"),
-            rotation("fast", 256, **times, copy_ratio=1.25), rotation("eager", 256, skipped="too large"),
-        ],
-        benchmark.machine(), "python -m posenc_core.benchmark --what rotation",
-    )  # fmt: skip
+    config = Config((ROPE, ALIBI), (128, 256), what=("rotation",), implementations=benchmark.ALL_IMPLEMENTATIONS)
+    found = benchmark.machine() | {"torch_threads": 3}
+    made = benchmark.to_mapping(config, [
+        rotation("copy", 128, **times), rotation("fast", 128, **times, copy_ratio=1.5, note="a|b"),
+        rotation("liger", 128, skipped="not there"), rotation("flash_attn", 128, skipped="not there"),
+        rotation("fast", 256, **times, copy_ratio=1.25), rotation("eager", 256, skipped="too large"),
+    ], found)  # fmt: skip
+    text = benchmark.markdown(json.loads(json.dumps(made)))
     lines = text.splitlines()
-    assert lines[0] == "`python -m posenc_core.benchmark --what rotation`"
-    assert benchmark.machine()["cpu"] in lines[2]
+    assert lines[0] == (
+        "`python -m posenc_core.benchmark --schemes rope,alibi --what rotation --implementations all --lengths 128,256 "
+        "--device cpu --dtype float32 --heads 8 --d-head 64 --batch 1 --repetitions 20 --max-gib 2 --threads 3`"
+    )
+    assert found["cpu"] in lines[2]
     assert lines[4] == "All rows: device cpu, dtype float32, what rotation, scheme rope, direction forward."
     assert lines[6:9] == [
         "| length | implementation | median | quartiles | of copy | note |", "| ---: | --- | ---: | --- | ---: | --- |",
@@ -437,6 +441,40 @@ def test_the_markdown_has_the_command_every_row_and_every_reason() -> None:
     assert lines[-2:] == [
         "- rotation, liger, flash_attn of rope; 128: not there", "- rotation, eager of rope; 256: too large"
     ]  # fmt: skip
+
+
+RECORDED = sorted((Path(benchmark.__file__).parents[1] / "assets" / "benchmarks").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda p: p.stem)
+def test_the_command_of_a_recorded_run_asks_for_what_was_recorded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, asked = json.loads(path.read_text()), []
+    if not {*recorded["config"]["devices"]} <= {*benchmark.devices()}:
+        pytest.skip(f"recorded on {recorded['machine']['gpu']}, which is not here")
+    monkeypatch.setattr(benchmark, "run", lambda config: asked.append(config) or iter(()))
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: asked.append(n))
+    assert benchmark.main(shlex.split(benchmark.command(recorded))[3:]) == 0
+    assert asked[0] == recorded["machine"]["torch_threads"]
+    assert json.loads(json.dumps(benchmark.to_mapping(asked[1], [], {})))["config"] == recorded["config"]
+
+
+def test_the_page_of_recorded_timings_is_made_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert benchmark.main(["--recorded", *map(str, RECORDED)]) == 0
+    shown = capsys.readouterr().out
+    assert (RECORDED[0].parents[2] / "docs" / "BENCHMARKS.md").read_text() == shown
+    for path in RECORDED:
+        measured = [r for r in json.loads(path.read_text())["records"] if not r["skipped"]]
+        rows = shown.split(f"## {path.name}\n")[1].split("\n## ")[0].count("\n| ") - 2
+        assert rows == len(measured)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"records": [{}], "config": {}, "machine": {}}', '{"records": 3}'])
+def test_what_is_no_recorded_run_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(SystemExit) as error:
+        benchmark.main(["--recorded", str(tmp_path / "run.json")])
+    assert error.value.code == 2
+    assert "no recorded run" in capsys.readouterr().err
 
 
 def run_command(*arguments: str, **more: object) -> subprocess.CompletedProcess[str]:
@@ -466,7 +504,7 @@ def test_the_command_writes_json_and_a_table(tmp_path) -> None:
     assert "rope(layout=interleaved)" in done.stdout
     assert data["machine"]["cpu"] in lines[-1]
     assert "100%" in done.stderr
-    assert "--schemes 'rope(layout=interleaved), alibi' --lengths 16,32" in page.read_text()
+    assert "--schemes 'rope(layout=interleaved),alibi' --what layer,tables_built,tables_cached" in page.read_text()
 
 
 def test_the_command_times_all_implementations_in_both_directions(tmp_path) -> None:
