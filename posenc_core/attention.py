@@ -28,7 +28,10 @@ def attention_scores(
     k = _repeat_heads(k, q.shape[1])
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     bias = encoding.bias(q_positions, k_positions, q, k)
-    return scores if bias is None else scores + bias
+    if bias is None:
+        return scores
+    _check_heads(bias.shape[-3], q)
+    return scores + bias
 
 
 def attention(
@@ -90,6 +93,7 @@ def _by_distance(
         return attention_by_channels(q, k, v, slopes, mask)
     bias = encoding.bias_by_distance(distances(lq, lk, offset, q))
     assert bias is not None
+    _check_heads(bias.shape[0], q)
     return attention_by_distance(q, k, v, bias, causal=causal, mask=mask)
 
 
@@ -99,6 +103,8 @@ def _fused(
 ) -> Tensor:  # fmt: skip
     """Attention of rotated q and k by PyTorch's kernel, as many heads each."""
     bias = encoding.bias(q_positions, k_positions, q, k)
+    if bias is not None:
+        _check_heads(bias.shape[-3], q)
     if bias is None and mask is None and (q.shape[-2] == k.shape[-2] or not causal):
         return scaled_dot_product_attention(q, k, v, is_causal=causal)
     allowed = _allowed(q, k, causal, mask)
@@ -116,10 +122,9 @@ def alibi_attention(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, causal: boo
     key; Hkv divides H. No bias of [H, Lq, Lk] is made: see `linear_bias`. ValueError if slopes do not have one entry a
     head.
     """
-    if slopes.shape != (q.shape[1],):
-        raise ValueError(
-            f"slopes have shape {tuple(slopes.shape)}; q has {q.shape[1]} heads, so ({q.shape[1]},) is legal"
-        )
+    if not isinstance(slopes, Tensor) or slopes.shape != (q.shape[1],):
+        given = f"have shape {tuple(slopes.shape)}" if isinstance(slopes, Tensor) else f"are a {type(slopes).__name__}"
+        raise ValueError(f"slopes {given}; q has {q.shape[1]} heads, so a tensor ({q.shape[1]},) is legal")
     k, v = _repeat_heads(k, q.shape[1]), _repeat_heads(v, q.shape[1])
     if causal and channels_are_best(q, k, slopes, None):
         return attention_by_channels(q, k, v, slopes)
@@ -135,6 +140,11 @@ def _allowed(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor 
     lq, lk = q.shape[-2], k.shape[-2]
     earlier = torch.ones(lq, lk, dtype=torch.bool, device=q.device).tril(lk - lq)
     return earlier if mask is None else earlier & mask
+
+
+def _check_heads(of_bias: int, q: Tensor) -> None:
+    if of_bias not in (1, q.shape[1]):
+        raise ValueError(f"q has {q.shape[1]} heads; legal: {of_bias}, as the encoding's bias has")
 
 
 def _repeat_heads(x: Tensor, n_heads: int) -> Tensor:

@@ -24,7 +24,8 @@ class Number:
     """One measured number: what it is, its value, its unit.
 
     spread: how far it differs where it was measured several times: largest less smallest of the seeds, whose mean the
-    value is, or upper less lower quartile of a timing. claimed: the number that the claim gives for it, as it does.
+    value is, or upper less lower quartile of a timing, as `apart` tells. claimed: the number that the claim gives for
+    it, as it does.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Number:
     unit: str = ""
     spread: float = 0.0
     claimed: str = ""
+    apart: str = "seeds differ by"
 
 
 @dataclass(frozen=True)

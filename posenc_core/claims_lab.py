@@ -625,9 +625,9 @@ def _layer(evidence: Evidence) -> tuple[int, int]:
 
 
 def rope_cost(evidence: Evidence) -> Judgement:
-    """7 ± 2% of a layer's arithmetic and of its time (quartiles beside none's) at all lengths; or of one, or at some.
+    """7 ± 2% of a layer's arithmetic and of its time (median beside none's) at all lengths; or of one, or at some.
 
-    The layer is one of attention as PyTorch runs it eagerly, without MLP.
+    The layer is one of attention without MLP, run eagerly but for the rotation, which is compiled.
     """
     try:
         found = sorted(
@@ -643,13 +643,13 @@ def rope_cost(evidence: Evidence) -> Judgement:
     if not costs:
         return Judgement("not measured", ())
     low, high = ROPE_COST - COST_MARGIN, ROPE_COST + COST_MARGIN
-    about = [n for n, (lower, _, upper) in costs.items() if lower <= high and upper >= low]
+    about = [n for n, (_, cost, _) in costs.items() if low <= cost <= high]
     arithmetic = {n: rotation_share(heads * d_head, n) for n in costs}
     counted = all(low <= a <= high for a in arithmetic.values())
     times = [cost for _, cost, _ in costs.values()]
     told = (
-        f"as time it is {_range(times, '.1%')} of one eager attention layer without MLP, on a CPU; as arithmetic "
-        f"{_range(arithmetic.values(), '.2%')}"
+        f"as time it is {_range(times, '.1%')} of one attention layer without MLP, the rotation compiled, on a CPU; as "
+        f"arithmetic {_range(arithmetic.values(), '.2%')}"
     )
     some = f", about 7% at {listed(f'{n:,}' for n in about)} tokens only" if about and len(about) < len(costs) else ""
     return decide(
@@ -658,7 +658,7 @@ def rope_cost(evidence: Evidence) -> Judgement:
         (
             *(
                 Number(f"time that it adds to a layer of {n:,} tokens", cost * 100, "%", (upper - lower) * 100,
-                       "about 7%")
+                       "about 7%", "quartiles differ by")
                 for n, (lower, cost, upper) in costs.items()
             ),
             *(

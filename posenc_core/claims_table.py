@@ -127,7 +127,7 @@ CLAIMS: tuple[Claim, ...] = (
         11, "RoPE's cost",
         "RoPE adds about 7% compute.",
         "article", "articles",
-        "Time of one eager attention layer, without MLP, with RoPE beside the same layer without positions, in turn, "
+        "Time of one attention layer, without MLP, with RoPE beside the same layer without positions, in turn, "
         "on the CPU; and the multiplications and additions of both, counted.",
         "timing", {"scheme": "rope", "longest": "2048"}, claims_lab.rope_cost,
     ),

@@ -1,22 +1,24 @@
 """Attention whose bias depends on the distance of query and key alone, such as ALiBi's, without a bias in memory.
 
 Such a bias has Lq + Lk - 1 numbers a head, not Lq·Lk. `attention_by_distance` hands the fused kernel a strided view of
-them, on every device; `attention_by_channels` lets a linear one ride in a few more features of q and k, for kernels
-that take no bias; `alibi_flex_attention` has a kernel compiled that works it out. ALiBi: Press et al. 2022,
-arXiv:2108.12409.
+them, which a CPU takes as it is, and CUDA copies for a block of queries at a time; `attention_by_channels` lets a
+linear one ride in a few more features of q and k, for kernels that take no bias; `alibi_flex_attention` has a kernel
+compiled that works it out. ALiBi: Press et al. 2022, arXiv:2108.12409.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
+
+from posenc_core.rotary import traced
 
 if TYPE_CHECKING:  # torch.nn.attention.* take seconds to import, so each is imported where it is used
     from torch.nn.attention.flex_attention import BlockMask
@@ -35,8 +37,8 @@ def attention_by_distance(
     """Attention [B, H, Lq, D] of q [B, H, Lq, D], k, v [B, H, Lk, D], rotated, with as many heads each.
 
     bias [H, Lq + Lk - 1] holds at Lq - 1 - i + j what is added to the score of query i and key j, so that the last
-    query meets the first key at 0. Neither a bias of [H, Lq, Lk] nor a copy of a part of it is made: with the queries
-    in reverse, r = Lq - 1 - i, it is bias[r + j], a view of the vector with strides (1, 1). `causal` and `mask` as in
+    query meets the first key at 0. On a CPU neither a bias of [H, Lq, Lk] nor a part of it is made: with the queries in
+    reverse, r = Lq - 1 - i, it is bias[r + j], a view of the vector with strides (1, 1). `causal` and `mask` as in
     `attention`; a mask that is the same for all queries costs a further feature of q and k on a CPU, any other one a
     bias for few queries at a time. On a CPU, without a mask and gradients, keys too far to count are left out
     (`_reaches`).
@@ -49,13 +51,22 @@ def attention_by_distance(
     if not heads:
         return _all_keys(q, k, v, bias, causal, mask)
     out = q.new_empty(*q.shape[:-1], v.shape[-1])
-    for h, reach in heads.items():
-        one = slice(h, h + 1)
-        out[:, one] = _near_keys(q[:, one], k[:, one], v[:, one], bias[one], reach)
-    rest = [h for h in range(q.shape[1]) if h not in heads]
-    if rest:
-        out[:, rest] = _all_keys(q[:, rest], k[:, rest], v[:, rest], bias[rest], causal, mask)
+    for first, stop, reach in _runs(heads, q.shape[1]):
+        some = slice(first, stop)  # neighbours, so that nothing is copied
+        of_some = q[:, some], k[:, some], v[:, some], bias[some]
+        out[:, some] = _all_keys(*of_some, causal, mask) if reach is None else _near_keys(*of_some, reach)
     return out
+
+
+def _runs(reaches: Mapping[int, int], n_heads: int) -> list[tuple[int, int, int | None]]:
+    """(first head, head after the last, reach): each head that has a reach alone, and neighbours without together."""
+    runs: list[tuple[int, int, int | None]] = []
+    for h in range(n_heads):
+        if h not in reaches and runs and runs[-1][2] is None:
+            runs[-1] = runs[-1][0], h + 1, None
+        else:
+            runs.append((h, h + 1, reaches.get(h)))
+    return runs
 
 
 def _all_keys(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
@@ -108,21 +119,26 @@ def _reaches(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> dict[int, int] | 
 
     Of query i let o be its own key, the last that it may see. A key j has at most the weight of o times
     exp(|q_i| max|k| / √d - q_i·k_o / √d + bias_j - bias_o), by Cauchy and Schwarz. So with the largest such difference
-    of scores over all queries, S, the keys beyond a distance together have less than a share ε of the weight of o, and
-    so of all, if logsumexp(their bias) <= bias_o - S + log ε. Leaving them out moves an output by less than 2ε max|v|.
-    With ε an eighth of the eps of the bias's dtype (float32 for half precision) that is half of what rounding v to that
-    dtype may cost. Not under autograd, where gradients of far keys would be 0 instead of small.
+    of scores over all queries, S, and of sizes, V = max|v| / min|v_o|, the keys beyond a distance together have less
+    than a share ε of what o adds to the output, and so of Σ p|v|, if
+    logsumexp(their bias) <= bias_o - S - log V + log ε. Leaving them out moves an output by less than 2ε Σ p|v|. With ε
+    an eighth of the eps of the bias's dtype (float32 for half precision) that is below the rounding of the sum itself.
+    Not under autograd, where gradients of far keys would be 0 instead of small.
     """
     lq, lk = q.shape[-2], k.shape[-2]
-    if q.device.type != "cpu" or lq > lk or lq < NEAR_ROWS or lk < NEAR_FROM or _is_traced():
+    if q.device.type != "cpu" or lq > lk or lq < NEAR_ROWS or lk < NEAR_FROM or traced():
         return None
     if torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v, bias)):
         return None
     wide = bias.dtype
-    own = (q.to(wide) * k[..., lk - lq :, :].to(wide)).sum(-1)
-    norms = [torch.linalg.vector_norm(t, dim=-1, dtype=wide) for t in (q, k)]
-    spread = (norms[0] * norms[1].amax(-1, keepdim=True) - own).amax((0, 2)) * q.shape[-1] ** -0.5
-    limit = bias[:, lk - 1] - spread + math.log(torch.finfo(wide).eps / 8)
+    spreads = []
+    for i in range(q.shape[1]):  # a head at a time: products of all would take as much as q
+        own = (q[:, i].to(wide) * k[:, i, lk - lq :].to(wide)).sum(-1)
+        q_norm, k_norm = (torch.linalg.vector_norm(t[:, i], dim=-1, dtype=wide) for t in (q, k))
+        spread = (q_norm * k_norm.amax(-1, keepdim=True) - own).amax() * q.shape[-1] ** -0.5
+        sizes = v[:, i].abs().amax(-1).to(wide)
+        spreads.append(spread + (sizes.amax() / sizes[:, lk - lq :].amin()).log())
+    limit = bias[:, lk - 1] - torch.stack(spreads) + math.log(torch.finfo(wide).eps / 8)
     far = (bias[:, :lk].logcumsumexp(-1) <= limit[:, None]).sum(-1)
     try:
         found = (lk - far).clamp(min=1).tolist()
@@ -166,16 +182,16 @@ def _by_key(mask: Tensor, k: Tensor) -> Tensor:
 def attention_by_channels(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, mask: Tensor | None = None) -> Tensor:
     """Causal attention with the bias -slope·(i - j), for kernels that take no bias; arguments as above, Lq <= Lk.
 
-    As -m(i - j) is m(j - c) plus what all keys of a query share, and softmax removes that, the bias can be added by the
-    product of q and k: 6 of SPARE more features hold j - c = 256a + b as 16a and b/16, and 16·m·√d as the sum of three
-    numbers of the dtype. Each factor is exact (|a| <= 2^8, |b| <= 2^7; the sum of three up to 2^-24 of it, or in
-    float16 up to 2^-25), so is their product in float32. What is left is the error of at most 8 float32 operations on
-    numbers up to m·|j - c|: 2^-20·m·|j - c|, even where a kernel cuts off instead of rounding. c is the middle of a
-    block of queries, whose rows are so many as keep that within the dtype's own rounding for keys of the block; but not
-    fewer than 128, so that in float16 slopes above 8 may cost up to m·2^-14. Keys before the block, x = m·(i - j) from
-    their query, have a further error of 2^-20·x, and e^-x of the weight. A bias that is itself in half precision is off
-    by up to 2^-8·x (bfloat16) or 2^-11·x (float16). In float32 no block is small enough: there attention_by_distance
-    has the smaller error.
+    As -m(i - j) is m(j - c) plus what all keys of a query share, and softmax removes that, the bias can be added by
+    the product of q and k: 6 of SPARE more features hold j - c = 256a + b as 16a and b/16, and 16·m·√d as the sum
+    of three numbers of the dtype. Each factor is exact (|a| <= 2^8, |b| <= 2^7; the sum of three up to 2^-24 of it,
+    or in float16 up to 2^-25), so is their product in float32. What is left is the error of at most 8 float32
+    operations on numbers up to m·|j - c| (2·m·|j - c| below 256): 2^-20·m·|j - c|, even where a kernel cuts off
+    instead of rounding. c is the middle of a block of queries, whose rows are so many as keep that within the
+    dtype's own rounding for keys of the block; but not fewer than 128, so that in float16 slopes above 8 may cost
+    up to m·2^-14. Keys before the block, x = m·(i - j) from their query, have a further error of 2^-20·x, and e^-x
+    of the weight. A bias that is itself in half precision is off by up to 2^-8·x (bfloat16) or 2^-11·x (float16).
+    In float32 no block is small enough: there attention_by_distance has the smaller error.
 
     `mask` [..., 1, Lk] or [Lk], True for keys that may be seen, takes one more feature. slopes [H] are best on the CPU,
     since the largest is read. ValueError for more than LONGEST keys, for more queries than keys, or another mask.
@@ -204,9 +220,12 @@ def attention_by_channels(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, mask:
 
 
 def channels_are_best(q: Tensor, k: Tensor, slopes: Tensor, mask: Tensor | None) -> bool:
-    """Whether attention_by_channels is the way to go: half precision on CUDA, whose flash kernel takes no bias."""
+    """Whether attention_by_channels is the way to go: half precision on CUDA, whose flash kernel takes no bias.
+
+    Decided by what the kernels take; not yet measured on a GPU.
+    """
     lq, lk = q.shape[-2], k.shape[-2]
-    if not q.is_cuda or q.dtype not in (torch.float16, torch.bfloat16) or _is_traced():
+    if not q.is_cuda or q.dtype not in (torch.float16, torch.bfloat16) or traced():
         return False
     # for few queries the copies of k and v cost more than a bias; flash kernels go to 256 features
     return (
@@ -215,11 +234,6 @@ def channels_are_best(q: Tensor, k: Tensor, slopes: Tensor, mask: Tensor | None)
         and not slopes.requires_grad
         and (mask is None or _of_keys(mask))
     )
-
-
-def _is_traced() -> bool:
-    """Whether a graph is made, in which no decision may hang on numbers."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def _of_keys(mask: Tensor) -> bool:
@@ -323,7 +337,7 @@ def even_offset(q_positions: Tensor, k_positions: Tensor, dtype: torch.dtype) ->
     be asked for: while a graph is traced or captured, under vmap, or where they have a gradient. A GPU makes one wait
     for an answer, so the last one is kept: the layers of one forward pass ask once.
     """
-    if _is_traced() or q_positions.requires_grad or k_positions.requires_grad:
+    if traced() or q_positions.requires_grad or k_positions.requires_grad:
         return None
     if not q_positions.numel() or not k_positions.numel():
         return None

@@ -1,8 +1,8 @@
 // Rotation of feature pairs in one pass (Su et al. 2021, arXiv:2104.09864): every number is read once and written once.
 //
 // Compiled by rotary_cpu.py when it is first asked for, and called with plain pointers, so that no header of torch is
-// needed. Rounding is that of the eager path, operation by operation: both give the same bits. A row's features are
-// adjacent; all strides count elements. `x` and `out` are the same memory or do not overlap.
+// needed. Rounding is that of the eager path, operation by operation, where PyTorch's kernels have fused multiply-adds. A
+// row's features are adjacent; all strides count elements. `x` and `out` are the same memory or do not overlap.
 
 #include <cmath>
 #include <cstdint>

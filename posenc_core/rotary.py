@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -24,6 +24,7 @@ from posenc_core import rotary_cpu
 
 Layout = Literal["half", "interleaved"]
 AT_ONCE = 1 << 20  # float64 phases that are held at a time
+PART = 1 << 15  # numbers of a head from which the eager path takes heads one by one
 
 
 def phases(positions: Tensor, inv_freq: Tensor) -> Tensor:
@@ -65,7 +66,8 @@ def apply_rotary(
     cos, sin: [L, R/2] or broadcastable to [..., L, R/2]. layout "half" pairs feature i with i + R/2 (GPT-NeoX, Llama
     in transformers), "interleaved" pairs 2i with 2i + 1 (the paper, GPT-J). Half precision is rotated in float32.
     fused: True compiles the kernel on its first use (0.3 s on a CPU; without a C++ compiler it warns once and stays
-    eager), False never uses it, None uses it where it is warm; on a CPU all give the same bits. inplace: x is
+    eager), False never uses it, None uses it where it is warm. On a CPU both round alike, so they give the same bits
+    where PyTorch's kernels have fused multiply-adds (interleaved pairs: and R/2 is a multiple of 8). inplace: x is
     overwritten and returned, for inference. ValueError for a layout or sizes that do not fit, or for inplace where a
     gradient is wanted or numbers of x share memory.
     """
@@ -88,7 +90,10 @@ def apply_rotary_qk(
 
 
 def warm_up(device: str | torch.device = "cpu") -> bool:
-    """Compile the fused rotation of a device now, if that can be done; whether it is warm then. Never raises."""
+    """Compile the fused rotation of a device now, if that can be done; whether it is warm then. Never raises.
+
+    On CUDA that is a kernel for tensors of one kind only: it tells whether there can be one for others.
+    """
     x, table = torch.zeros(1, 2, device=device), torch.ones(1, 1, device=device)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -98,9 +103,14 @@ def warm_up(device: str | torch.device = "cpu") -> bool:
 
 
 def fused_is_warm(device: str | torch.device = "cpu") -> bool:
-    """Whether the fused rotation has been compiled for the device; waits for nothing."""
-    kind = torch.device(device).type
-    return rotary_cpu.warm() if kind == "cpu" else any(key[0] == kind for key in _WARM)
+    """Whether the fused rotation has been compiled for the device; waits for nothing.
+
+    On CUDA: for some kind of tensors, as each has its own kernel.
+    """
+    if torch.device(device).type == "cpu":
+        return rotary_cpu.warm()
+    loaded = sys.modules.get("posenc_core.rotary_triton")
+    return torch.device(device).type == "cuda" and loaded is not None and loaded.is_warm()
 
 
 def compiler() -> str | None:
@@ -114,7 +124,7 @@ def _apply(
     for x in xs:
         _check(x, cos, sin, layout)
     plain = all(type(x) in (Tensor, torch.nn.Parameter) for x in xs)  # subclasses see only operations
-    if not plain or _traced() or any(map(_differentiated, (cos, sin))):
+    if not plain or traced() or any(map(_differentiated, (cos, sin))):
         pure = [_pure(x, cos, sin, layout) for x in xs]
         return [x.copy_(new) for x, new in zip(xs, pure, strict=True)] if inplace else pure
     transformed = torch._C._are_functorch_transforms_active() or any(map(_has_tangent, xs))
@@ -141,7 +151,8 @@ def _check(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> None:
         )
     if 2 * cos.shape[-1] > x.shape[-1]:
         raise ValueError(
-            f"cos and sin hold {cos.shape[-1]} pairs; x has {x.shape[-1]} features, {x.shape[-1] // 2} pairs"
+            f"cos and sin hold {cos.shape[-1]} pairs; x has {x.shape[-1]} features, {x.shape[-1] // 2} pairs; legal: "
+            "one number a pair (transformers' tables have each twice: take the first half)"
         )
 
 
@@ -156,7 +167,7 @@ def _check_inplace(x: Tensor, transformed: bool) -> None:
         raise ValueError("inplace = True is not legal for an expanded x, whose numbers share memory; legal: False")
 
 
-def _traced() -> bool:
+def traced() -> bool:
     """Whether somebody records the operations: a kernel called by its address would be missing from the record."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return True
@@ -221,7 +232,6 @@ def _rotated(
     return outs
 
 
-_WARM: set[tuple[object, ...]] = set()  # kinds of tensors that a kernel of Triton has been compiled for
 _warned: set[str] = set()
 
 
@@ -263,8 +273,7 @@ def _cuda(
     xs: Sequence[Tensor], outs: Sequence[Tensor], cos: Tensor, sin: Tensor, layout: Layout, backwards: bool,
     fused: bool | None,
 ) -> bool:  # fmt: skip
-    key = ("cuda", layout, cos.dtype, cos.shape[-1], *((x.dtype, x.dim(), x.shape[-1]) for x in xs))
-    if not (fused or key in _WARM):
+    if not (fused or "posenc_core.rotary_triton" in sys.modules):
         return False
     tables = [_of_heads(table, xs[0]) for table in (cos, sin)]
     if tables[0] is None or tables[1] is None or any(x.dim() > 4 or x.dtype != xs[0].dtype for x in xs):
@@ -276,13 +285,13 @@ def _cuda(
     (q, *k), (q_out, *k_out) = ([x[(None,) * (4 - x.dim())] for x in each] for each in (xs, outs))
     if any((x.shape[0], *x.shape[2:]) != (q.shape[0], *q.shape[2:]) for x in k):
         return False
-    rotary_triton.rotate(
+    done = rotary_triton.rotate(
         q, k[0] if k else None, tables[0], tables[1], layout, -1.0 if backwards else 1.0, q_out,
-        k_out[0] if k else None,
+        k_out[0] if k else None, may_compile=bool(fused),
     )  # fmt: skip
-    _written(xs, outs)
-    _WARM.add(key)
-    return True
+    if done:
+        _written(xs, outs)
+    return done
 
 
 def _of_heads(table: Tensor, x: Tensor) -> Tensor | None:
@@ -312,32 +321,52 @@ def _eager(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, layout: Layout, bac
             out[..., rotary_dim:] = x[..., rotary_dim:]
         x, out = x[..., :rotary_dim], (x if out is x else out)[..., :rotary_dim]
     wide = _wide(x.dtype)
-    cos, sin = cos.to(wide), sin.to(wide)
-    if x.dtype != wide:
-        turned = x.to(wide)
-        _turn(turned, turned, cos, sin, layout, backwards)
-        out.copy_(turned)
+    cos, sin = cos.to(wide), (-sin if backwards else sin).to(wide)
+    if layout == "half":
+        turn: Callable[..., None] = _turn_halves
+        tables = [torch.cat([cos, cos], dim=-1), sin]
     else:
-        _turn(x, out, cos, sin, layout, backwards)
-
-
-def _turn(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, layout: Layout, backwards: bool) -> None:
-    if layout == "interleaved":  # a pair is a complex number, and the rotation one multiplication
-        turns = torch.complex(cos, -sin if backwards else sin)
-        if _pairs_are_numbers(x) and _pairs_are_numbers(out):
-            torch.mul(_complex(x), turns, out=_complex(out))
+        turn = _turn_numbers
+        tables = [torch.complex(cos, sin)]
+    for part, to, *own in _heads([x, out, *tables]):
+        if x.dtype == wide:
+            turn(part, to, *own)
         else:
-            out.copy_(torch.view_as_real(_complex(x.clone(memory_format=torch.contiguous_format)) * turns).flatten(-2))
+            turned = part.to(wide)
+            turn(turned, turned, *own)
+            to.copy_(turned)
+
+
+def _heads(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
+    """x, its out and tables as they are; of long sequences on a CPU a head at a time, which stays in the cache."""
+    x = tensors[0]
+    if x.device.type != "cpu" or x.dim() < 3 or x.shape[-2] * x.shape[-1] < PART:
+        yield tensors
         return
-    (a, b), (to_a, to_b), sign = x.chunk(2, dim=-1), out.chunk(2, dim=-1), -1 if backwards else 1
+    for h in range(x.shape[-3]):
+        yield [t.select(-3, h if t.shape[-3] > 1 else 0) if t.dim() > 2 else t for t in tensors]
+
+
+def _turn_halves(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """cos [..., R], the same for both halves; sin [..., R/2]."""
+    (a, b), (to_a, to_b) = x.chunk(2, dim=-1), out.chunk(2, dim=-1)
     if x.data_ptr() == out.data_ptr():
-        new_a = torch.mul(a, cos).addcmul_(b, sin, value=-sign)
-        to_b.mul_(cos).addcmul_(a, sin, value=sign)
+        of_a, of_b = cos.chunk(2, dim=-1)
+        new_a = torch.mul(a, of_a).addcmul_(b, sin, value=-1)
+        to_b.mul_(of_b).addcmul_(a, sin)
         to_a.copy_(new_a)
     else:  # whole rows first: halves are shorter runs of memory, and slower
-        torch.mul(x, torch.cat([cos, cos], dim=-1), out=out)
-        to_a.addcmul_(b, sin, value=-sign)
-        to_b.addcmul_(a, sin, value=sign)
+        torch.mul(x, cos, out=out)
+        to_a.addcmul_(b, sin, value=-1)
+        to_b.addcmul_(a, sin)
+
+
+def _turn_numbers(x: Tensor, out: Tensor, turns: Tensor) -> None:
+    """Each pair is a complex number, and its rotation one multiplication."""
+    if _pairs_are_numbers(x) and _pairs_are_numbers(out):
+        torch.mul(_complex(x), turns, out=_complex(out))
+    else:
+        out.copy_(torch.view_as_real(_complex(x.clone(memory_format=torch.contiguous_format)) * turns).flatten(-2))
 
 
 def _complex(x: Tensor) -> Tensor:

@@ -29,15 +29,27 @@ except ImportError:
 BLOCK, HEADS, PROGRAMS = 2048, 8, 2048
 
 
+_COMPILED: set[tuple[object, ...]] = set()  # what a kernel has been compiled for
+
+
 def is_available() -> bool:
     """Whether triton can be imported."""
     return triton is not None
 
 
+def is_warm() -> bool:
+    """Whether a kernel has been compiled, for whatever tensors."""
+    return bool(_COMPILED)
+
+
 def rotate(
-    q: Tensor, k: Tensor | None, cos: Tensor, sin: Tensor, layout: str, sign: float, q_out: Tensor, k_out: Tensor | None
-) -> None:
+    q: Tensor, k: Tensor | None, cos: Tensor, sin: Tensor, layout: str, sign: float, q_out: Tensor,
+    k_out: Tensor | None, may_compile: bool = True,
+) -> bool:  # fmt: skip
     """Write the rotation of q [B, H, L, D] and k [B, Hkv, L, D] into q_out and k_out, of the same shapes.
+
+    False, and nothing is written, where this kind of tensors needs a kernel that is not compiled yet, and it may not
+    be: there is one for each dtype, layout, D, P and alignment, and others for single tokens and in place.
 
     cos, sin: [L, P] or [B or 1, 1, L, P] with P <= D/2 pairs; features from 2P on are copied bit for bit. layout: half
     or interleaved. sign = -1 rotates back, which is the gradient. q_out may be q itself, and k_out k. All of one dtype
@@ -56,12 +68,17 @@ def rotate(
     tensors = (q, q_out, k, k_out, cos, sin)
     plan = _plan(tuple((x.shape, x.stride(), x.dtype) for x in tensors), with_k, layout, in_place)
     if plan is None:
-        return
+        return True
+    kind = (*plan.kind, q.device, *(t.data_ptr() % 16 == 0 for t in tensors))
+    if not may_compile and kind not in _COMPILED:
+        return False
     try:
         with torch.cuda.device(q.device) if q.is_cuda else nullcontext():
             _rotate_block[(plan.programs,)](*tensors, sign, *plan.numbers, **plan.constants)
     except (TritonError, SubprocessError) as error:
         raise RuntimeError(f"triton could not compile the rotation: {error}") from error
+    _COMPILED.add(kind)
+    return True
 
 
 def _is(out: Tensor, x: Tensor) -> bool:
@@ -69,11 +86,12 @@ def _is(out: Tensor, x: Tensor) -> bool:
 
 
 class _Plan(NamedTuple):
-    """How many programs a launch has, and what they are told besides the tensors."""
+    """How many programs a launch has, and what they are told besides the tensors; kind: what is compiled for."""
 
     programs: int
     numbers: tuple[int, ...]
     constants: dict[str, Any]
+    kind: tuple[object, ...]
 
 
 @lru_cache(maxsize=1024)
@@ -119,7 +137,9 @@ def _plan(
         "WIDE": tl.float64 if dtype == torch.float64 else tl.float32,
         "num_warps": max(1, min(4, 4 * rows * row // BLOCK)),
     }  # fmt: skip
-    return _Plan(blocks * (triton.cdiv(n_q, heads) + triton.cdiv(n_k, heads)), numbers, constants)
+    adjacent = tuple(way[-1] == 1 for _, way, _ in xs)
+    kind = (dtype, given[-1][2], given[-2][2], adjacent, table_strides[-1] == 1, *map(str, constants.values()))
+    return _Plan(blocks * (triton.cdiv(n_q, heads) + triton.cdiv(n_k, heads)), numbers, constants, kind)
 
 
 if triton is not None:

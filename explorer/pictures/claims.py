@@ -143,7 +143,7 @@ def cells(judged: Sequence[Judged], fits: Sequence[Judged], chosen: int) -> tupl
 
 
 def said(number: Number) -> str:
-    """A number with its name, in Markdown; beside it what the claim says, and how much seeds differ."""
+    """A number with its name, in Markdown; beside it what the claim says, and how far it differs."""
     return f"{plain(number.name)}: **{plain(amount(number.value, number.unit))}**{plain(beside(number))}"
 
 
@@ -151,7 +151,7 @@ def beside(number: Number) -> str:
     """What stands after a number."""
     parts = [f"claimed: {number.claimed}"] if number.claimed else []
     parts += (
-        [f"seeds differ by {amount(float(f'{number.spread:.2g}'), number.unit).split(' ')[0]}"] if number.spread else []
+        [f"{number.apart} {amount(float(f'{number.spread:.2g}'), number.unit).split(' ')[0]}"] if number.spread else []
     )
     return f" ({'; '.join(parts)})" if parts else ""
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from support import plain_attention
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -491,6 +492,36 @@ def test_a_far_key_that_outweighs_its_distance_is_kept(left_out):
     torch.testing.assert_close(made, formula(q, k, v, torch.tensor([0.5, 1 / 64]).double()), rtol=0, atol=1e-12)
     torch.testing.assert_close(made[:, :, -1], v[:, :, 100], rtol=0, atol=1e-12)
     assert left_out == [{}]
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e6, 1e12])
+def test_far_values_of_any_size_cost_no_accuracy(size, left_out):
+    """What is left out is held against what the near keys add, not against the largest value."""
+    q, k, v = (t.float() for t in tensors(128, 4096, h=2, d=8))
+    q.zero_()
+    v[:, :, :3929] *= size
+    slopes = torch.tensor([0.5, 1 / 64])
+    exact = formula(q, k, v, slopes.double())
+    difference = (alibi_attention(q, k, v, slopes).double() - exact).abs().amax(-1) / exact.abs().amax(-1)
+    assert difference.max() < 4e-6
+    assert 0 in left_out[0]  # 27 more in the exponent are 55 tokens more
+
+
+def test_an_infinite_far_value_is_kept(left_out):
+    q, k, v = tensors(2100, h=2, d=8)
+    v[0, 0, 0, 0] = math.inf
+    made = alibi_attention(q, k, v, torch.tensor([0.5, 0.5]))
+    assert set(left_out[0]) == {1}
+    assert not made[0, 0, :, 0].isfinite().any()
+    assert made[0, 1].isfinite().all()
+
+
+def test_a_trace_holds_for_other_numbers():
+    """Scores six times as large let fewer keys be left out."""
+    q, k, v = tensors(2048, h=2, d=8)
+    slopes = torch.tensor([0.5, 0.5])
+    traced = make_fx(lambda q, k, v: alibi_attention(q, k, v, slopes))(q, k, v)
+    torch.testing.assert_close(traced(6 * q, 6 * k, v), alibi_attention(6 * q, 6 * k, v, slopes), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

@@ -379,3 +379,17 @@ def test_a_large_slope_looks_at_itself_only():
     out, weights = attention(q, k, v, AlibiSpec(n_heads=4, slopes=(64.0,) * 4).build(), p, p, need_weights=True)
     torch.testing.assert_close(out, v, rtol=0, atol=1e-9)
     assert float(weights.diagonal(dim1=-2, dim2=-1).min()) > 1 - 1e-12
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("positions", [torch.arange(6), torch.tensor([0, 1, 2, 3, 4, 9])])
+def test_heads_that_do_not_fit_the_bias_are_refused(need_weights, positions):
+    q, k, v = tensors()
+    with pytest.raises(ValueError, match="q has 4 heads; legal: 8, as the encoding's bias has"):
+        attention(q, k, v, AlibiSpec(n_heads=8).build(), positions, positions, need_weights=need_weights)
+
+
+def test_slopes_that_are_no_tensor_are_refused():
+    q, k, v = tensors()
+    with pytest.raises(ValueError, match="slopes are a list; q has 4 heads, so a tensor \\(4,\\) is legal"):
+        alibi_attention(q, k, v, [0.5, 0.25, 0.125, 0.0625])

@@ -886,14 +886,14 @@ def test_11_rule(monkeypatch, ratios, arithmetic, verdict):
     if verdict:
         low, high = (100 * (f(ratios) - 1) for f in (min, max))
         wanted = f"{low:.1f}% to {high:.1f}%" if high > low else f"{low:.1f}%"
-        assert f"as time it is {wanted} of one eager attention layer without MLP" in found.condition
+        assert f"as time it is {wanted} of one attention layer without MLP, the rotation compiled" in found.condition
         assert f"as arithmetic {100 * arithmetic:.2f}%" in found.condition
     assert value(found, "time that it adds to a layer of 128 tokens") == pytest.approx(100 * (ratios[0] - 1))
 
 
-def test_11_quartiles_count_and_arithmetic_is_that_of_a_counted_layer():
+def test_11_quartiles_do_not_count_and_arithmetic_is_that_of_a_counted_layer():
     wide, narrow = record("rope", 512, 1.2, ratio_lower=1.08), record("rope", 512, 1.2)
-    assert [judged(11, timed(r)).verdict for r in (wide, narrow)] == ["holds with a condition", "does not hold"]
+    assert [judged(11, timed(r)).verdict for r in (wide, narrow)] == ["does not hold"] * 2  # noise is no agreement
     # multiplications and additions of one token: 4 projections; scores and sum over half the keys; 3 a rotated feature
     d, length = 512, 2048
     layer = 4 * d * 2 * d + 2 * (length / 2) * 2 * d

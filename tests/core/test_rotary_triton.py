@@ -138,7 +138,7 @@ def test_tensors_that_do_not_fit_are_refused(change):
 
 LIKE_CUDA = """
 import torch
-from posenc_core import rotary
+from posenc_core import rotary, rotary_triton
 
 rotary._cpu = rotary._cuda  # tensors lie on the CPU, where the interpreter works
 cos, sin = (f(torch.arange(5.0)[:, None] / torch.tensor([1.0, 3.0, 9.0])) for f in (torch.cos, torch.sin))
@@ -155,10 +155,10 @@ for layout in ("half", "interleaved"):
             given = [torch.randn(shape) for shape in shapes]
             results = []
             for fused in (True, False):
-                rotary._WARM.clear()
+                rotary_triton._COMPILED.clear()
                 outs = apply(*xs, c, s, layout, fused)
                 results.append([*outs, *torch.autograd.grad(outs, xs, given)])
-                if fused and not rotary._WARM:
+                if fused and not rotary_triton._COMPILED:
                     refused.append(len(shapes[0]))
             for a, b in zip(*results):
                 worst = max(worst, (a - b).abs().max().item())
