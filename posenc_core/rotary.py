@@ -123,14 +123,20 @@ def _apply(
 ) -> Sequence[Tensor]:
     for x in xs:
         _check(x, cos, sin, layout)
-    plain = all(type(x) in (Tensor, torch.nn.Parameter) for x in xs)  # subclasses see only operations
+    plain = all(map(_is_plain, (*xs, cos, sin)))  # subclasses see only operations
     if not plain or traced() or any(map(_differentiated, (cos, sin))):
+        if inplace and any(map(_differentiated, (cos, sin))):
+            raise ValueError("inplace = True is not legal for tables with a gradient; legal: False")
         pure = [_pure(x, cos, sin, layout) for x in xs]
         return [x.copy_(new) for x, new in zip(xs, pure, strict=True)] if inplace else pure
     transformed = torch._C._are_functorch_transforms_active() or any(map(_has_tangent, xs))
     if inplace:
         for x in xs:
             _check_inplace(x, transformed)
+        if len(xs) == 2 and xs[0].data_ptr() == xs[1].data_ptr() and xs[0].numel():
+            raise ValueError(
+                "inplace = True is not legal for a k that is q, which would be rotated twice; legal: False"
+            )
         _run(xs, xs, cos, sin, layout, False, fused)
         return xs
     if transformed or (torch.is_grad_enabled() and any(x.requires_grad for x in xs)):
@@ -142,6 +148,8 @@ def _apply(
 def _check(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> None:
     if layout not in get_args(Layout):
         raise ValueError(f"layout = {layout!r} is not legal; legal: half, interleaved")
+    if not x.dim() or not cos.dim():
+        raise ValueError(f"x {tuple(x.shape)} and cos {tuple(cos.shape)}; legal: [..., D] and [..., D/2]")
     if not x.is_floating_point():
         raise ValueError(f"x has dtype {x.dtype}; a floating-point dtype is legal")
     if cos.shape != sin.shape or not _broadcasts(cos.shape[:-1], x.shape[:-1]):
@@ -163,8 +171,22 @@ def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
 def _check_inplace(x: Tensor, transformed: bool) -> None:
     if transformed or (torch.is_grad_enabled() and x.requires_grad):
         raise ValueError("inplace = True is not legal where a gradient or a transform of x is wanted; legal: False")
-    if any(size > 1 and stride == 0 for size, stride in zip(x.shape, x.stride(), strict=True)):
-        raise ValueError("inplace = True is not legal for an expanded x, whose numbers share memory; legal: False")
+    if _overlaps(x):
+        raise ValueError("inplace = True is not legal for an x whose numbers share memory; legal: False")
+
+
+def _overlaps(x: Tensor) -> bool:
+    """Whether numbers of x may share memory: by growing strides, each dimension must step past those before it."""
+    reach = 0
+    for stride, size in sorted((st, n) for st, n in zip(x.stride(), x.shape, strict=True) if n > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False
+
+
+def _is_plain(x: Tensor) -> bool:
+    return type(x) in (Tensor, torch.nn.Parameter)
 
 
 def traced() -> bool:
@@ -173,6 +195,12 @@ def traced() -> bool:
         return True
     proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
     return proxies is not None and proxies.get_proxy_mode() is not None
+
+
+def is_watched(x: Tensor) -> bool:
+    """Whether what is made of x must not be kept for others: it is traced, transformed, faked or has a tangent."""
+    faked = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    return traced() or faked or torch._C._are_functorch_transforms_active() or not _is_plain(x) or _has_tangent(x)
 
 
 def _differentiated(table: Tensor) -> bool:
@@ -221,6 +249,7 @@ class _Rotation(torch.autograd.Function):
         for table, dim in ((cos, in_dims[0]), (sin, in_dims[1])):
             moved = table if dim is None else table.movedim(dim, 0)
             tables.append(moved if dim is None else moved[(slice(None), *[None] * (front[0].dim() - moved.dim()))])
+        tables = torch.broadcast_tensors(*tables)  # where one of them is the same for all
         return _Rotation.apply(*tables, layout, fused, *front), (0,) * len(xs)
 
 
@@ -261,7 +290,7 @@ def _cpu(
 ) -> bool:  # fmt: skip
     if not (fused or rotary_cpu.warm()) or not all(map(rotary_cpu.fits, (*xs, *outs))):
         return False
-    if any(x.dtype != xs[0].dtype for x in xs):
+    if any(x.dtype != xs[0].dtype for x in xs) or not all(map(rotary_cpu.is_readable, (*xs, cos, sin))):
         return False
     rotary_cpu.load()
     rotary_cpu.rotate(xs, outs, cos, sin, layout, backwards)

@@ -52,7 +52,9 @@ def load() -> None:
 
 @cache
 def compiler() -> str | None:
-    """Path of the C++ compiler: what CXX names, else the first of c++, g++ and clang++; None without one."""
+    """Path of the C++ compiler: the program that CXX names, without options, else the first of c++, g++ and clang++;
+    None without one.
+    """
     return next(filter(None, map(shutil.which, (os.environ.get("CXX") or "c++", "g++", "clang++"))), None)
 
 
@@ -66,7 +68,7 @@ def _compile() -> ctypes.CDLL:
         for wish in WISHES:
             command = [found, *FLAGS, *wish, str(SOURCE), "-o", str(made)]
             try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+                done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
             except subprocess.TimeoutExpired as error:
                 raise RuntimeError(f"{found} did not end within {TIMEOUT:.0f} s") from error
             if done.returncode == 0:
@@ -76,7 +78,9 @@ def _compile() -> ctypes.CDLL:
         else:
             raise RuntimeError(f"{found} cannot compile {SOURCE.name}: {said}")
     for name in DTYPES.values():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            raise RuntimeError(f"{found} made a library without {name}")
         function.argtypes = [ctypes.c_void_p] * 4 + [_Sizes] + [ctypes.c_int] * 3
         function.restype = None
     return library
@@ -86,6 +90,11 @@ def fits(x: Tensor) -> bool:
     """Whether the kernel can rotate x: [L, D] to [B, H, L, D], of a known dtype, features adjacent."""
     known = x.device.type == "cpu" and x.dtype in DTYPES and 2 <= x.dim() <= 4
     return known and (x.stride(-1) == 1 or x.shape[-1] == 1)
+
+
+def is_readable(x: Tensor) -> bool:
+    """Whether the numbers of x lie on the CPU where its address says, as they are."""
+    return x.device.type == "cpu" and x.layout == torch.strided and not x.is_neg() and not x._is_zerotensor()
 
 
 def rotate(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from posenc_core.frequencies import Length, attention_scales, rope_frequencies
-from posenc_core.rotary import apply_rotary, apply_rotary_qk, cos_sin
+from posenc_core.rotary import apply_rotary, apply_rotary_qk, cos_sin, is_watched
 from posenc_core.schemes.base import PositionalEncoding, float64_device
 from posenc_core.spec import Hook, Problem, Spec, param
 
@@ -253,6 +253,8 @@ class Rope(PositionalEncoding):
         if torch.compiler.is_compiling() or positions.requires_grad or isinstance(seq_len, Tensor):
             return self.build_tables(positions, dtype, seq_len)
         if torch.is_inference_mode_enabled() or positions.is_inference() or self.inv_freq.requires_grad:
+            return self.build_tables(positions, dtype, seq_len)
+        if is_watched(positions):
             return self.build_tables(positions, dtype, seq_len)
         return self._tables.get(
             (dtype, self.table_dtype), positions, self.inv_freq, self.seq_len if seq_len is None else seq_len,

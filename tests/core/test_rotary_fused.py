@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from support import needs_cxx
+from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from posenc_core import apply_rotary, apply_rotary_qk, rotary, rotary_cpu
@@ -129,13 +130,25 @@ def test_in_place(fused, layout, dtype):
 @forms
 def test_in_place_is_refused_where_it_would_be_wrong(fused):
     cos, sin = tables(angles(5, 4), torch.float32)
-    x = torch.ones(5, 8, requires_grad=True)
+    x, plain = torch.ones(5, 8, requires_grad=True), torch.ones(5, 8)
     with pytest.raises(ValueError, match="inplace = True is not legal where a gradient"):
         apply_rotary(x, cos, sin, fused=fused, inplace=True)
     with torch.no_grad():
         apply_rotary(x, cos, sin, fused=fused, inplace=True)
-    with pytest.raises(ValueError, match="inplace = True is not legal for an expanded x"):
-        apply_rotary(torch.ones(1, 8).expand(5, 8), cos, sin, fused=fused, inplace=True)
+    overlapping = torch.ones(24).as_strided((5, 8), (4, 1))
+    for shared in (torch.ones(1, 8).expand(5, 8), torch.ones(2, 1, 8).expand(2, 2, 8), overlapping):
+        with pytest.raises(ValueError, match="inplace = True is not legal for an x whose numbers share memory"):
+            apply_rotary(shared, cos[: shared.shape[-2]], sin[: shared.shape[-2]], fused=fused, inplace=True)
+    with pytest.raises(ValueError, match="inplace = True is not legal for a k that is q"):
+        apply_rotary_qk(plain, plain.view(5, 8), cos, sin, fused=fused, inplace=True)
+    with pytest.raises(ValueError, match="inplace = True is not legal for tables with a gradient"):
+        apply_rotary(plain, cos.clone().requires_grad_(), sin, fused=fused, inplace=True)
+    assert torch.equal(plain, torch.ones(5, 8))
+    qkv = torch.ones(5, 3, 8)  # slices of one projection are legal
+    made = apply_rotary_qk(qkv[:, 0], qkv[:, 1], cos, sin, fused=fused, inplace=True)
+    assert torch.equal(made[0], apply_rotary(plain, cos, sin, fused=fused))
+    assert torch.equal(made[1], made[0])
+    assert torch.equal(qkv[:, 2], torch.ones(5, 8))
     with torch.inference_mode():
         assert apply_rotary(torch.ones(5, 8), cos, sin, fused=fused, inplace=True).is_inference()
 
@@ -250,6 +263,42 @@ def test_transforms_and_traces_with_a_warm_kernel(layout):
     torch.testing.assert_close(inside(x), plain)
 
 
+@forms
+@layouts
+def test_vmap_where_one_table_is_the_same_for_all(fused, layout):
+    x, angle = normal(3, 2, 5, 8), angles(3, 5, 4)
+    cos, sin = angle.cos(), angle[0].sin()
+
+    def turn(x, cos):
+        return apply_rotary(x, cos, sin, layout, fused)
+
+    expected = torch.stack([turn(*one) for one in zip(x, cos, strict=True)])
+    torch.testing.assert_close(torch.vmap(turn)(x, cos), expected, rtol=0, atol=1e-14)
+    torch.testing.assert_close(torch.vmap(turn, (None, 0))(x[0], cos)[0], expected[0], rtol=0, atol=1e-14)
+
+
+@forms
+def test_tables_and_numbers_that_do_not_lie_where_they_seem_to(fused):
+    x, (cos, sin) = normal(2, 5, 8, dtype=torch.float32), tables(angles(5, 4), torch.float32)
+    with pytest.raises(RuntimeError):
+        apply_rotary(x, cos.to("meta"), sin.to("meta"), fused=fused)
+    with pytest.raises(RuntimeError):
+        apply_rotary(x, cos, sin.to("meta"), fused=fused)
+    negative = torch._neg_view(x)
+    assert negative.is_neg()
+    plain = apply_rotary(x, cos, sin, fused=fused)
+    torch.testing.assert_close(apply_rotary(negative, cos, sin, fused=fused), -plain)
+    torch.testing.assert_close(apply_rotary(x, cos, torch._neg_view(-sin), fused=fused), plain)
+    zeros = torch._efficientzerotensor((2, 5, 8))
+    assert torch.equal(apply_rotary(zeros, cos, sin, fused=fused), torch.zeros(2, 5, 8))
+
+
+@pytest.mark.parametrize(("x", "table"), [((), (1,)), ((8,), ())])
+def test_numbers_without_a_dimension_are_refused(x, table):
+    with pytest.raises(ValueError, match=r"legal: \[..., D\] and \[..., D/2\]"):
+        apply_rotary(torch.ones(x), torch.ones(table), torch.ones(table))
+
+
 # ------------------------------------------------------------------ when it is compiled
 
 
@@ -320,6 +369,7 @@ def compiler_that(tmp_path, does):
         ("echo 'no such flag' >&2; exit 1", "cannot compile rotary.cpp: no such flag"),
         ("exec sleep 30", "did not end within"),
         ("exit 0", "rotary.so"),
+        ("printf '\\377\\n' >&2; exit 1", "cannot compile rotary.cpp"),
     ],
 )
 def test_a_compiler_that_fails_leaves_the_eager_result_and_one_warning(cold, tmp_path, does, sentence):
@@ -429,3 +479,36 @@ def test_tables_go_with_the_last_module():
     gc.collect()
     assert table() is None
     assert RopeSpec(d_head=22) not in rope._Tables._shared
+
+
+def test_nothing_that_is_traced_or_transformed_is_kept_for_others():
+    module, p = RopeSpec(d_head=26).build(), torch.arange(5)
+    expected = module.build_tables(p)[1]
+    torch.vmap(lambda p: module.tables(p)[1])(torch.stack([p, p + 1]))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        module.tables(torch.arange(5))
+    make_fx(lambda p: module.tables(p)[1], tracing_mode="fake", _allow_non_fake_inputs=True)(p)
+    assert torch.equal(module.tables(p)[1], expected)
+    assert torch.equal(module.tables(p)[1], expected)
+    shifted = make_fx(lambda p: module.tables(p)[1])(p)(p + 7)
+    assert torch.equal(shifted, module.build_tables(p + 7)[1])
+    exact = p.double()
+    module.tables(exact)
+    _, tangent = torch.func.jvp(lambda p: module.tables(p, torch.float64)[1], (exact,), (torch.ones_like(exact),))
+    slope = module.inv_freq * (exact[:, None] * module.inv_freq).cos()
+    torch.testing.assert_close(tangent, slope, rtol=0, atol=1e-12)
+
+
+def test_positions_of_two_dtypes_and_written_to_on_a_gpu_are_told_apart():
+    module = RopeSpec(d_head=28).build()
+    for _ in range(2):
+        for p in (torch.arange(5), torch.arange(5.0), torch.arange(5) + 3, torch.arange(5.0) + 3):
+            assert torch.equal(module.tables(p)[0], module.build_tables(p)[0])
+    p = torch.arange(5, device="meta")  # as on a GPU, its numbers are not looked at
+    inv_freq = torch.ones(2)
+    kept = rope._Kept(weakref.ref(p), p._version, p, inv_freq, None, (inv_freq, inv_freq))
+    assert kept.fits(p, inv_freq, None)
+    assert not kept.fits(p, inv_freq, 9)
+    assert not kept.fits(p.clone(), inv_freq, None)
+    p.add_(1)
+    assert not kept.fits(p, inv_freq, None)
