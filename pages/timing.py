@@ -114,14 +114,15 @@ def operation(what: What, part: Part | None, shown: Run) -> None:
         st.info(kernels.missing(what), icon=":material/timer_off:")
         return
     frame = kernels.ratio_bars(part)
-    looks = {"name_title": "", "labels": True, "beside": False, "notes": kernels.NOTES}
+    looks = {"name_title": "", "labels": True, "beside": False, "notes": kernels.NOTES,
+             "label_limit": kernels.LONGEST_NAME}  # fmt: skip
     left, right = st.columns(2) if what == "attention" else (st.container(), None)
     if len(frame):
         with left:
             show.chart(
                 bars.bars, frame, name=what, alt_text=kernels.ALT[what], value_title=kernels.AXIS[what],
                 series=kernels.series(part, frame), domain=kernels.domain(frame["high"]), names=len(frame),
-                low_high=QUARTILES, guide=(kernels.GUIDE[what], 1.0), legend=True, **looks,
+                low_high=QUARTILES, guide=(kernels.GUIDE[what], 1.0), legend=True, legend_columns=1, **looks,
             )  # fmt: skip
     memory = kernels.memory_bars(part)
     if right is not None and len(memory):
@@ -132,6 +133,8 @@ def operation(what: What, part: Part | None, shown: Run) -> None:
                 domain=kernels.domain(memory["value"]), names=len(memory), **looks,
             )  # fmt: skip
     show.below(kernels.seen(part), kernels.tries(part))
+    if hangs := kernels.caveat(part):
+        st.caption(show.plain(hangs))
     if part.run is not shown:
         st.caption(show.plain(f"Not in the run above; {pictures.title(part.run)}."))
     if told := kernels.not_measured(part):
@@ -167,6 +170,8 @@ def article(answer: articles.Answer) -> None:
         st.markdown(f"**{show.plain(answer.said)}?** {claim_pictures.badge(answer.verdict)}")
         where = f" :gray[{show.plain(answer.where)}]" if answer.where else ""
         st.markdown(f"{show.plain(answer.measured)}{where}")
+        if answer.command:
+            st.code(answer.command, language="bash", wrap_lines=True)
         pages = st.session_state[show.PAGES]
         with st.container(horizontal=True, gap="medium"):
             if answer.query is not None:
@@ -238,7 +243,7 @@ if runs:
     st.markdown("#### Tables")
     tables(part, others)
     st.markdown("#### What articles say")
-    for answer in articles.answers(run, chosen.specs, view.device, view.dtype, rotation):
+    for answer in articles.answers(run, rotation):
         article(answer)
     missing = pictures.skipped(part)
     if len(missing):

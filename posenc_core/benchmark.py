@@ -36,7 +36,7 @@ from posenc_core.benchmark_cases import (
 )
 from posenc_core.benchmark_exact import SANE
 from posenc_core.benchmark_machine import devices, machine, machine_line
-from posenc_core.benchmark_measure import loops, peak_bytes, quartiles, seconds
+from posenc_core.benchmark_measure import loops, page_faults, peak_bytes, quartiles, timed
 from posenc_core.benchmark_parts import PARTS, Shared
 from posenc_core.benchmark_peers import Skip
 from posenc_core.benchmark_sizes import estimated_bytes, work
@@ -53,7 +53,9 @@ __all__ = [
     "quartiles", "run", "table", "time_text", "to_mapping",
 ]  # fmt: skip
 WARM_UP = 4  # untimed calls of a case: the first builds what is kept, then error, memory, and the loop count
-OWN = ("copy", "fast", "eager", "in_place", "reference", "bias", "bias_cached")  # of these a fault is a fault
+OWN = ("copy", "copy_given", "fast", "eager", "in_place", "reference", "bias", "bias_cached")  # a fault is a fault
+PAGE_PER_BYTES = 2**15  # bytes moved for each fresh page from which on they are told: half of those bytes are written
+LAUNCHING = 0.9  # share of a sample spent on launches from which on it tells of them, not of the kernels
 
 
 class Step(NamedTuple):
@@ -128,10 +130,12 @@ class _Bench:
     def __init__(self, case: Case, config: Config, shared: Shared) -> None:
         self.case = case
         self.samples: list[float] = []
+        self.launched: list[float] = []  # seconds a call, of each sample, until its last launch had returned
+        self.page_faults: list[float] = []  # a call, of each sample; both stay empty where they are not known
         encoding, note = _build(case, config)
         encoding = encoding.requires_grad_(False).to(torch.device(case.device), DTYPES[case.dtype])
         with torch.no_grad():
-            self.parts, self.bytes_moved, more = PARTS[case.what](encoding, shared, case)
+            self.parts, self.bytes_moved, more, self.kept = PARTS[case.what](encoding, shared, case)
         self.notes = [n for n in (note, more) if n]
         self.loops = [1] * len(self.parts)
         self.peak_bytes: int | None = None
@@ -143,20 +147,37 @@ class _Bench:
         return self._call, self._check, self._weigh, self._count_loops
 
     def sample(self) -> None:
-        """Time one call of every part."""
-        pairs = zip(self.parts, self.loops, strict=True)
-        self.samples.append(sum(part.weight * seconds(part.call, n, self.case.device) for part, n in pairs))
+        """Time every part, as many calls in a row as its loops."""
+        taken = launched = faults = 0.0
+        for part, n in zip(self.parts, self.loops, strict=True):
+            before = page_faults(self.case.device)
+            one = timed(part.call, n, self.case.device)
+            after = page_faults(self.case.device)
+            taken += part.weight * one.seconds
+            launched += part.weight * (one.launched or 0.0)
+            faults += part.weight * ((after or 0) - (before or 0)) / n
+        self.samples.append(taken)
+        if one.launched is not None:
+            self.launched.append(launched)
+        if after is not None:
+            self.page_faults.append(faults)
 
     def record(self, none: Sequence[float] | None, copied: Sequence[float] | None) -> Record:
         """The samples as a record; `none` are those of scheme none, `copied` those of the copy of q and k."""
         lower, median, upper = quartiles(self.samples)
+        faults = quartiles(self.page_faults)[1] if self.page_faults else None
+        notes = list(self.notes)
+        if self.launched and quartiles(self.launched)[1] >= LAUNCHING * median:
+            notes.append("bounded by the launches")
+        if faults and self.bytes_moved and faults * PAGE_PER_BYTES > self.bytes_moved:
+            notes.append(f"{faults:,.0f} fresh pages a call, zeroed by the system, are in the time")
         made = Record(
             self.case, median, lower, upper, len(self.samples), self.peak_bytes, self.memory_method,
-            note="; ".join(self.notes), bytes_moved=self.bytes_moved, error=self.error,
+            note="; ".join(notes), bytes_moved=self.bytes_moved, error=self.error, page_faults=faults,
         )  # fmt: skip
         if none is not None:
             low, mid, high = self._beside(none)
-            made = replace(made, overhead=median / quartiles(none)[1], ratio=mid, ratio_lower=low, ratio_upper=high)
+            made = replace(made, ratio=mid, ratio_lower=low, ratio_upper=high)
         if copied is not None:
             low, mid, high = self._beside(copied)
             made = replace(made, copy_ratio=mid, copy_lower=low, copy_upper=high)
@@ -168,7 +189,7 @@ class _Bench:
 
     def _call(self) -> None:
         for part in self.parts:
-            seconds(part.call, 1, self.case.device)
+            timed(part.call, 1, self.case.device)
 
     def _check(self) -> None:
         with torch.no_grad():
@@ -188,10 +209,17 @@ class _Bench:
             return
         weighed = [peak_bytes(part.call, self.case.device) for part in self.parts]
         self.peak_bytes, self.memory_method = max(weighed, key=lambda w: w[0] or 0)
+        if self.kept and self.peak_bytes is not None:
+            self.peak_bytes += self.kept
+            self.memory_method += "; with the bias that is kept"
 
     def _count_loops(self) -> None:
-        device = self.case.device
-        self.loops = [loops(seconds(part.call, 1, device), device) for part in self.parts]
+        self.loops = [self._loops(part.call) for part in self.parts]
+
+    def _loops(self, call: Callable[[], object]) -> int:
+        """Counted twice: on a GPU a call alone takes longer than one of many that queue up."""
+        n = loops(timed(call, 1, self.case.device).seconds, self.case.device)
+        return n if n == 1 else loops(timed(call, n, self.case.device).seconds, self.case.device)
 
 
 class _Group:
@@ -239,7 +267,8 @@ class _Group:
                 yield Record(case, skipped=self._skipped[case])
             elif case in enough:
                 none = samples(replace(case, spec=NoneSpec(), implementation="fast"))
-                copied = samples(replace(case, implementation="copy"))
+                beside = "copy_given" if case.implementation == "in_place" else "copy"  # neither gets fresh memory
+                copied = samples(replace(case, implementation=beside))
                 yield enough[case].record(none if case.what in ("layer", "attention") else None, copied)
 
     def _attempt(self, case: Case, call: Callable[[], None]) -> None:

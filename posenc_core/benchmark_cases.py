@@ -18,8 +18,8 @@ What = Literal["layer", "attention", "rotation", "tables_built", "tables_cached"
 IMPLEMENTATIONS: dict[What, tuple[str, ...]] = {
     "layer": ("fast", "reference"),
     "attention": ("fast", "reference", "bias", "bias_cached", "flex_attention", "flash_attn"),
-    "rotation": ("copy", "fast", "eager", "in_place", "reference", "transformers", "rotary_embedding_torch",
-                 "torchtune", "flash_attn", "liger"),
+    "rotation": ("copy", "copy_given", "fast", "eager", "in_place", "reference", "transformers",
+                 "rotary_embedding_torch", "torchtune", "flash_attn", "liger"),
     "tables_built": ("fast",),
     "tables_cached": ("fast",),
 }  # fmt: skip
@@ -64,7 +64,8 @@ class Config:
 
     Heads H = heads, D = d_head, d_model = H·D, batch B; everything is causal. A case whose estimated memory is above
     max_bytes is not run; its record says so. Of `implementations` each `what` takes those that it has. What the others
-    are compared with is timed always: scheme `none` beside layer and attention, a copy of q and k beside a rotation.
+    are compared with is timed always: scheme `none` beside layer and attention, a copy of q and k beside a rotation
+    (and one into given memory beside a rotation in place).
     """
 
     specs: tuple[Spec, ...]
@@ -143,7 +144,8 @@ class Config:
         elif what == "rotation":
             # a scheme that does not rotate gets one record, which says so
             one = ["fast"] if "fast" in names else names[:1]
-            rows = [(s, n) for s in specs for n in (["copy", *names] if s.hook == "rotate" else one)]
+            copies = ["copy", "copy_given"] if "in_place" in names else ["copy"]
+            rows = [(s, n) for s in specs for n in ([*copies, *names] if s.hook == "rotate" else one)]
         else:
             rows = [(s, n) for s in specs for n in names]
         return list(dict.fromkeys(rows))
@@ -154,14 +156,19 @@ class Record:
     """What one case cost. Where `skipped` holds a reason nothing was measured, and every figure is None.
 
     Seconds are of one call: median, lower and upper quartile over `repetitions` samples. peak_bytes is the most that
-    one call had allocated at a time beyond its inputs and weights; memory_method says how it was found, or why not.
+    one call had allocated at a time beyond its inputs and weights, with a bias that is kept; memory_method says how it
+    was found, or why not.
 
-    overhead is this median over that of scheme `none`, implementation fast, of the same what, direction, length, device
-    and dtype in this run (1: as fast); of layer and attention only. ratio, with its quartiles, is the median over the
-    rounds of this sample over that of `none` in the same round: what else the machine does slows both down, so that it
-    moves less than overhead on a busy machine. copy_ratio and its quartiles are the same over a copy of q and k into
-    fresh memory (forward and backward: of the gradients too), which reads and writes what a rotation must; of rotation
-    only.
+    ratio, with its quartiles, is the median over the rounds of this sample over that of scheme `none`, implementation
+    fast, of the same what and direction, in the same round (1: as fast): what else the machine does slows both down. Of
+    layer and attention only. copy_ratio and its quartiles are the same over a copy of q and k (forward and backward: of
+    the gradients too), which reads and writes what a rotation must; of rotation only. The copy is one into fresh memory
+    (implementation copy), but for in_place one into given memory (copy_given), as neither gets new pages; runs recorded
+    without a copy_given have it over copy.
+
+    page_faults is how many pages one call got fresh from the system, median over the samples; None where that is not
+    known. Large memory may go back to the system when it is freed and come zeroed with the next call, which can take as
+    long as what is timed; the note tells where that is much.
 
     bytes_moved is what must be read and written at least once. Rotation: q and k in and out, cos and sin; a copy: q and
     k in and out; attention: q, k, v in, the output out; layer: input and weights in, output out; tables_built: the
@@ -178,7 +185,6 @@ class Record:
     repetitions: int = 0
     peak_bytes: int | None = None
     memory_method: str = ""
-    overhead: float | None = None
     ratio: float | None = None
     ratio_lower: float | None = None
     ratio_upper: float | None = None
@@ -189,6 +195,7 @@ class Record:
     copy_lower: float | None = None
     copy_upper: float | None = None
     error: float | None = None
+    page_faults: float | None = None
 
     @property
     def bytes_per_second(self) -> float | None:
@@ -206,7 +213,8 @@ class Record:
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Record:
         """Reads what to_mapping wrote, also from JSON, also before there were implementations and directions.
 
-        Raises ValueError, KeyError or TypeError for anything else.
+        Left out is `overhead`, a quotient of medians that older files have. Raises ValueError, KeyError or TypeError
+        for anything else.
         """
         old = {"implementation": "fast", "backward": False}
         fields: dict[str, Any] = {f: mapping[f] if f in mapping or f not in old else old[f] for f in CASE_FIELDS}
@@ -221,7 +229,7 @@ class Record:
                 raise ValueError(f"{name} = {getattr(case, name)!r} is not legal; legal: one of {listed}")
         if type(case.backward) is not bool:
             raise ValueError(f"backward = {case.backward!r} is not legal; legal: one of False, True")
-        made = cls(case, **{k: v for k, v in mapping.items() if k != "spec" and k not in CASE_FIELDS})
+        made = cls(case, **{k: v for k, v in mapping.items() if k not in ("spec", "overhead", *CASE_FIELDS)})
         if type(case.length) is not int or case.length < 1:
             raise ValueError(f"length = {case.length!r} is not legal; legal: a whole number from 1")
         for name, value in vars(made).items():

@@ -66,17 +66,17 @@ def spread(n: int, most: int) -> Tensor:
     return torch.linspace(n - 1, 0, min(n, most), dtype=torch.float64).round().long().flip(0)
 
 
-def formula(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
-    """x [..., L, D] with R features rotated by cos, sin [L, R/2], in their dtype: a·cos - b·sin and b·cos + a·sin."""
+def turned(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
+    """x [..., L, D], its R first features as complex numbers times cos + i·sin [L, R/2]; all float64.
+
+    Another route than the rotations that are timed.
+    """
     rotary_dim = 2 * cos.shape[-1]
-    turned, rest = x[..., :rotary_dim].to(cos.dtype), x[..., rotary_dim:].to(cos.dtype)
-    if layout == "half":
-        a, b = turned.chunk(2, dim=-1)
-        turned = torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
-    else:
-        a, b = turned[..., 0::2], turned[..., 1::2]
-        turned = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
-    return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
+    pairs, rest = x[..., :rotary_dim], x[..., rotary_dim:]
+    half = layout == "half"
+    z = torch.complex(*(pairs.chunk(2, -1) if half else (pairs[..., 0::2], pairs[..., 1::2]))) * torch.complex(cos, sin)
+    made = torch.cat([z.real, z.imag], -1) if half else torch.view_as_real(z).flatten(-2)
+    return torch.cat([made, rest], -1)
 
 
 def exact_tables(encoding: Rope, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
@@ -92,7 +92,7 @@ def rotation_error(encoding: Rope, given: Tensors, got: Tensors, backward: bool)
     cos, sin = exact_tables(encoding, rows, length)
     for name, x, out in zip("qk", given, got, strict=True):
         for sequence in {0, len(x) - 1}:
-            exact = formula(_rows(x[sequence], rows), cos, -sin if backward else sin, encoding.spec.layout)
+            exact = turned(_rows(x[sequence], rows), cos, -sin if backward else sin, encoding.spec.layout)
             worst.look(name, _rows(out[sequence], rows), exact)
     return worst.error
 
@@ -124,7 +124,7 @@ class _Head:
         scale = 1.0
         if self.tables is not None and isinstance(self.encoding, Rope):
             (cos, sin), layout = self.tables, self.encoding.spec.layout
-            q, k = formula(q, cos[self.rows], sin[self.rows], layout), formula(k, cos, sin, layout)
+            q, k = turned(q, cos[self.rows], sin[self.rows], layout), turned(k, cos, sin, layout)
             scale = self.encoding.scales.scores
         scores = scale / math.sqrt(q.shape[-1]) * q @ k.T
         if self.bias is not None:

@@ -1,4 +1,4 @@
-"""How the benchmark measures one call: its seconds, and the most memory it holds at a time."""
+"""How the benchmark measures one call: its seconds, its page faults, and the most memory it holds at a time."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+try:
+    import resource
+except ImportError:  # Windows has none
+    resource = None  # type: ignore[assignment]
 
 # seconds that one sample lasts at least: on a GPU, kernels queue up behind the first launch, so that a sample is the
 # time of the kernels where those are longer than a launch, and else the time of the launches
@@ -26,18 +31,27 @@ def quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
     return low, mid, high
 
 
-def seconds(call: Callable[[], Any], times: int, device: str) -> float:
-    """Seconds a call, over so many in a row. Not in inference mode: there a scheme may keep no tables."""
+class Timed(NamedTuple):
+    """Seconds a call; on CUDA also the seconds a call until the last launch had returned, which the host spent."""
+
+    seconds: float
+    launched: float | None = None
+
+
+def timed(call: Callable[[], Any], times: int, device: str) -> Timed:
+    """A call, over so many in a row. Not in inference mode: there a scheme may keep no tables."""
     with torch.no_grad():
         if device == "cuda":
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             torch.cuda.synchronize()
             begin.record()
+            start = time.perf_counter()
             for _ in range(times):
                 call()
+            launched = time.perf_counter() - start
             end.record()
             end.synchronize()
-            return begin.elapsed_time(end) / 1e3 / times
+            return Timed(begin.elapsed_time(end) / 1e3 / times, launched / times)
         if device == "mps":
             torch.mps.synchronize()
         start = time.perf_counter()
@@ -45,11 +59,21 @@ def seconds(call: Callable[[], Any], times: int, device: str) -> float:
             call()
         if device == "mps":
             torch.mps.synchronize()
-        return (time.perf_counter() - start) / times
+        return Timed((time.perf_counter() - start) / times)
+
+
+def page_faults(device: str) -> int | None:
+    """How many pages of memory this process, all its threads, has got fresh from the system since it began.
+
+    Not counted are those that had to be read from a disk; a huge page is one. None for a GPU, whose memory is another.
+    """
+    if device != "cpu" or resource is None:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def loops(taken: float, device: str) -> int:
-    """How many calls of so many seconds make a sample long enough."""
+    """How many calls of `taken` seconds each make a sample of SHORTEST[device] seconds; MAX_LOOPS at most."""
     return min(MAX_LOOPS, max(1, math.ceil(SHORTEST[device] / max(taken, 1e-9))))
 
 
@@ -93,6 +117,10 @@ class _Allocations(TorchDispatchMode):
         return out
 
     def _add(self, tensor: Tensor, is_new: bool) -> None:
+        """Count a tensor's storage until it is freed, if it has not been seen: 0 bytes for one that was there before.
+
+        Known by its identity, which another storage may take over only after `freed` has forgotten it.
+        """
         storage = tensor.untyped_storage()
         key = id(storage)
         if key in self._known:

@@ -1,17 +1,19 @@
 """What the benchmark times: PARTS makes, for every `what`, the calls of a case, and how far off their results are.
 
-q, k, v are normal numbers [B, H, L, D], contiguous, or as a peer wants them (benchmark_peers). On CUDA several copies
-of them take turns, together twice the L2 cache or more, so that no call finds its inputs there; a CPU's caches are left
-to do what they do. With a direction backward, the call is the function and torch.autograd.grad for a given gradient of
-its output, of x or of q, k and v; weights have no gradient.
+q, k, v are normal numbers [B, H, L, D], contiguous for this library and for transformers, else as a peer wants them
+(benchmark_peers); in a model they come as views of what a projection gave, [B, L, H, D] transposed, and so they do in a
+layer. On CUDA several copies of them take turns, together twice the L2 cache or more, so that no call finds its inputs
+there; a CPU's caches are left to do what they do. With a direction backward, the call is the function and
+torch.autograd.grad for a given gradient of its output, of x or of q, k and v; weights have no gradient.
 
 layer: fast; reference has the scores in plain sight.
 attention: fast and reference as in a layer; bias adds a bias [H, L, L] that is made in every call, as most models do,
 bias_cached one that is kept, both by scaled_dot_product_attention; flex_attention is PyTorch's compiler's, flash_attn
 has ALiBi's slopes in its kernel.
 rotation: fast is one compiled kernel, in_place the same over q and k themselves, eager PyTorch's own kernels, reference
-the formula as it is written; copy is q.clone(), k.clone() (backward: of the gradients too), which no rotation into
-fresh memory can beat; then the peers.
+the formula as it is written; copy is q.clone(), k.clone() (backward: of the gradients too), into fresh memory, which
+the system may have to zero before, copy_given is a.copy_(q), b.copy_(k), into memory that is there; then the peers.
+in_place is held against copy_given, all others against copy.
 """
 
 from __future__ import annotations
@@ -36,7 +38,6 @@ from posenc_core.benchmark_cases import DTYPES, Case, Config, What
 from posenc_core.benchmark_exact import (
     attention_error,
     attention_rows,
-    formula,
     layer_error,
     layer_rows,
     rotation_error,
@@ -64,11 +65,12 @@ class Part(NamedTuple):
 
 
 class Made(NamedTuple):
-    """The calls of a case, the bytes that they must move, and what is to be said of them."""
+    """The calls of a case, the bytes that they must move, what is to be said of them, and the bytes kept for them."""
 
     parts: list[Part]
     bytes_moved: int | None = None
     note: str = ""
+    kept: int = 0
 
 
 class Shared:
@@ -133,9 +135,13 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, encoding: PositionalEncoding, positions: Tensor, reference: bool = False) -> Tensor:
         """x [B, L, d_model] -> the same shape."""
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        q, k, v = self.split(self.qkv(x))
         y, _ = attention(q, k, v, encoding, positions, positions, need_weights=reference)
         return cast(Tensor, self.out(y.transpose(1, 2).flatten(2)))
+
+    def split(self, projected: Tensor) -> Tensors:
+        """q, k, v [B, H, L, D] as views of [B, L, 3·d_model]."""
+        return tuple(t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in projected.chunk(3, -1))
 
 
 # ------------------------------------------------------------------ calls, forward and backward
@@ -189,19 +195,17 @@ def on_cpu(encoding: PositionalEncoding, device: torch.device) -> PositionalEnco
     return encoding if device.type == "cpu" else copy.deepcopy(encoding).cpu()
 
 
-def warm(encoding: PositionalEncoding, shared: Shared) -> str:
-    """Compile the fused rotation for what will be rotated; a note where that cannot be done."""
+def warm(encoding: PositionalEncoding, shared: Shared, q: Tensor, k: Tensor) -> str:
+    """Compile the fused rotation for q, k [B, H, L, D] as they will come; a note where that cannot be done."""
     ropes = [e for e in distinct(encoding) if isinstance(e, Rope)]
     if not ropes:
         return ""
     if not rotary.warm_up(shared.device):
         return "without the fused rotation, which cannot be compiled here"
-    x = torch.zeros(1, 1, 1, shared.config.d_head, device=shared.device, dtype=shared.dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        for rope in ropes:  # on CUDA there is a kernel for each kind of tensor
-            cos, sin = rope.build_tables(shared.positions[:1])
-            apply_rotary_qk(x, x.clone(), cos, sin, rope.spec.layout, fused=True)
+        for rope in ropes:  # on CUDA there is a kernel for each kind of tensor, by its strides too
+            apply_rotary_qk(q, k, *rope.tables(shared.positions), rope.spec.layout, fused=True)
     return ""
 
 
@@ -218,8 +222,9 @@ def distinct(encoding: PositionalEncoding) -> dict[PositionalEncoding, int]:
 
 def _layer_parts(encoding: PositionalEncoding, shared: Shared, case: Case) -> Made:
     """Projection, encoding, attention, projection. For a hybrid the mean over its layers, each distinct one timed."""
-    note = warm(encoding, shared) if case.implementation == "fast" else ""
     layer, positions, reference = shared.layer, shared.positions, case.implementation == "reference"
+    x = shared.x(5)[0]
+    note = "" if reference else warm(encoding, shared, *layer.split(x.repeat(1, 1, 3))[:2])
     counts = distinct(encoding)
     n = sum(counts.values())
     given = [shared.x(6)] if case.backward else None
@@ -230,7 +235,7 @@ def _layer_parts(encoding: PositionalEncoding, shared: Shared, case: Case) -> Ma
             return (layer(x if hybrid else each.embed(x, positions), each, positions, reference),)
 
         def check() -> float:
-            c, x = shared.config, shared.x(5)[0]
+            c = shared.config
             gradient = only(shared.x(6)[0], layer_rows(c.d_model, c.heads, case.length)[1]) if case.backward else None
             (got,) = result(Operation(forward), [x], None if gradient is None else [gradient])
             weights = layer.qkv.weight, layer.out.weight
@@ -241,7 +246,6 @@ def _layer_parts(encoding: PositionalEncoding, shared: Shared, case: Case) -> Ma
     parts = [part(*item) for item in counts.items()]
     if hybrid and "embed" in hooks(case.spec):
         parts.append(Part(1 / n, in_turn(Operation(lambda x: (encoding.embed(x, positions),)), [shared.x(5)], given)))
-    x = shared.x(5)[0]
     moved = (4 if case.backward else 2) * x.nbytes + layer.qkv.weight.nbytes + layer.out.weight.nbytes
     return Made(parts, moved, note)
 
@@ -250,14 +254,17 @@ def _layer_parts(encoding: PositionalEncoding, shared: Shared, case: Case) -> Ma
 
 
 def _attention_parts(encoding: PositionalEncoding, shared: Shared, case: Case) -> Made:
-    note = warm(encoding, shared) if case.implementation == "fast" else ""
+    inputs = [shared.qkv(i) for i in range(3)]
+    q, k = inputs[0][0], inputs[1][0]
+    note = warm(encoding, shared, q, k) if case.implementation == "fast" else ""
     given = [shared.qkv(3)] if case.backward else None
     counts = distinct(encoding)
     n = sum(counts.values())
-    inputs = [shared.qkv(i) for i in range(3)]
+    cached = case.implementation == "bias_cached" and case.spec.hook == "bias"
+    kept = _bias(encoding, shared.positions, q) if cached else None
 
     def part(each: PositionalEncoding, count: int) -> Part:
-        operation = _attention(each, shared, case)
+        operation = _attention(each, shared, case, kept)
 
         def check() -> float:
             c, qkv = shared.config, [copies[0] for copies in inputs]
@@ -267,11 +274,12 @@ def _attention_parts(encoding: PositionalEncoding, shared: Shared, case: Case) -
 
         return Part(count / n, in_turn(operation, inputs, given), check)
 
-    q = inputs[0][0]
-    return Made([part(*item) for item in counts.items()], (8 if case.backward else 4) * q.nbytes, note)
+    moved = (8 if case.backward else 4) * q.nbytes
+    held = 0 if kept is None else kept.untyped_storage().nbytes()
+    return Made([part(*item) for item in counts.items()], moved, note, held)
 
 
-def _attention(encoding: PositionalEncoding, shared: Shared, case: Case) -> Operation:
+def _attention(encoding: PositionalEncoding, shared: Shared, case: Case, kept: Tensor | None) -> Operation:
     name, positions = case.implementation, shared.positions
     if name in ("fast", "reference"):
         reference = name == "reference"
@@ -282,11 +290,8 @@ def _attention(encoding: PositionalEncoding, shared: Shared, case: Case) -> Oper
         return flash_attention(None, shared.dtype, case.device)
     if case.spec.hook != "bias":
         raise Skip("this scheme adds no bias to the scores")
-    if name == "bias":
-        return Operation(lambda q, k, v: _with_bias(q, k, v, _bias(encoding, positions, q)))
-    if name == "bias_cached":
-        kept = _bias(encoding, positions, shared.qkv(0)[0])
-        return Operation(lambda q, k, v: _with_bias(q, k, v, kept))
+    if name in ("bias", "bias_cached"):
+        return Operation(lambda q, k, v: _with_bias(q, k, v, _bias(encoding, positions, q) if kept is None else kept))
     slopes = encoding.bias_slopes()
     if slopes is None:
         raise Skip("this scheme's bias is not linear in the distance")
@@ -321,9 +326,9 @@ def _rotation_parts(encoding: PositionalEncoding, shared: Shared, case: Case) ->
     inputs = [shared.qkv(i) for i in (0, 1)]
     given = [shared.qkv(i) for i in (3, 4)] if case.backward else None
     moved = (2 if case.backward else 1) * 4 * inputs[0][0].nbytes
-    if case.implementation == "copy":
-        turn = cycle(list(zip(*inputs, *(given or []), strict=True)))
-        return Made([Part(1.0, lambda: [x.clone() for x in next(turn)])], moved, _cached_note(shared, moved))
+    if case.implementation in ("copy", "copy_given"):
+        call = _copying([*inputs, *(given or [])], given_memory=case.implementation == "copy_given")
+        return Made([Part(1.0, call)], moved, _cached_note(shared, moved))
     cos, sin = encoding.tables(shared.positions)
     inv_freq = rope_frequencies(encoding.spec, case.length if encoding.spec.by_length else None).inv_freq
     tables = Given(encoding.spec, cos, sin, inv_freq, shared.config.d_head, shared.dtype)
@@ -349,15 +354,24 @@ def _rotation(case: Case, given: Given, encoding: Rope, shared: Shared) -> tuple
     if name in PEERS:
         return PEERS[name](given), ""
     if name == "reference":
-        return Operation(lambda *xs: tuple(formula(x, cos, sin, layout).to(x.dtype) for x in xs)), ""
+        return Operation(lambda *xs: tuple(rotary._pure(x, cos, sin, layout) for x in xs)), ""
     if name == "eager":
         return Operation(lambda q, k: apply_rotary_qk(q, k, cos, sin, layout, fused=False)), ""
     if name == "in_place" and case.backward:
         raise Skip("a rotation in place has no gradient")
-    note = warm(encoding, shared)
+    note = warm(encoding, shared, shared.qkv(0)[0], shared.qkv(1)[0])
     inplace = name == "in_place"
     rotate = partial(apply_rotary_qk, cos=cos, sin=sin, layout=layout, fused=not note, inplace=inplace)
     return Operation(lambda q, k: rotate(q, k), overwrites=inplace), note
+
+
+def _copying(tensors: Sequence[Sequence[Tensor]], given_memory: bool) -> Callable[[], object]:
+    """A call that copies each of the tensors, of which all copies take turns, as does the memory where it is given."""
+    if not given_memory:
+        turn = cycle(list(zip(*tensors, strict=True)))
+        return lambda: [x.clone() for x in next(turn)]
+    turns = cycle([[(x.clone(), x) for x in one] for one in zip(*tensors, strict=True)])
+    return lambda: [to.copy_(x) for to, x in next(turns)]
 
 
 def _cached_note(shared: Shared, moved: int) -> str:

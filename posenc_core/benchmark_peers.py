@@ -103,11 +103,6 @@ def torchtune(given: Given) -> Operation:
 def flash_attn(given: Given) -> Operation:
     """flash-attn's Triton kernel into fresh memory, of tokens before heads; one launch each for q and k."""
     _only(given, cuda=True)
-    return flash_attn_anywhere(given)
-
-
-def flash_attn_anywhere(given: Given) -> Operation:
-    """As `flash_attn`, wherever its module runs."""
     if given.d_head > 256:
         raise Skip(f"flash-attn's rotation takes at most 256 features a head, not {given.d_head}")
     function = import_peer("flash_attn", "flash_attn.layers.rotary").apply_rotary_emb
@@ -122,11 +117,6 @@ def flash_attn_anywhere(given: Given) -> Operation:
 def liger(given: Given) -> Operation:
     """Liger's Triton kernel, which overwrites q and k where they lie as a projection leaves them."""
     _only(given, layout="half", whole=True, cuda=True)
-    return liger_anywhere(given)
-
-
-def liger_anywhere(given: Given) -> Operation:
-    """As `liger`, wherever triton runs."""
     function = import_peer("liger_kernel", "liger_kernel.transformers.rope").liger_rotary_pos_emb
     cos, sin = _twice(given)
     return Operation(lambda q, k: function(q, k, cos, sin), as_projected, overwrites=True)

@@ -80,9 +80,8 @@ def work(case: Case, config: Config) -> float:
         numbers = {"embed": 5 * n * d, "rotate": 6 * n * config.d_head, "bias": bias}
         return total + share * sum(numbers.get(hook, 0) for hook in acts)
     if case.what == "rotation":
-        total += (
-            batch * n * d * (1 if case.implementation in ("copy", "fast", "in_place", "flash_attn", "liger") else 4)
-        )
+        one_pass = ("copy", "copy_given", "fast", "in_place", "flash_attn", "liger")
+        total += batch * n * d * (1 if case.implementation in one_pass else 4)
     else:
         total += square * d / 15
         if case.implementation == "reference":

@@ -83,8 +83,9 @@ def page(runs: Mapping[str, Mapping[str, Any]]) -> str:
         "",
         f"This page is made by `{made}`; each table's numbers were made by the command above it.",
         "Times are medians of rounds in which all rows of a length take turns, ratios medians over those rounds.",
-        "*of copy* is over `q.clone(), k.clone()`, *of none* over the same without positions. *error* is the largest",
-        "difference to float64, over the largest number. *moved* is what must be read and written at least once.",
+        "*of copy* is over `q.clone(), k.clone()`, a copy into fresh memory (of *in_place*: over *copy_given*,",
+        "`a.copy_(q), b.copy_(k)`), *of none* over the same without positions. *error* is the largest difference to",
+        "float64, over the largest number. *moved* is what must be read and written at least once.",
     ]
     for name, run in runs.items():
         lines += ["", f"## {name}", "", markdown(run).rstrip()]

@@ -27,13 +27,16 @@ def bars(
     guide: tuple[str, float] | None = None,
     notes: Sequence[str] = (),
     beside: bool = True,
+    label_limit: int = 140,
+    legend_columns: int = 3,
 ) -> alt.TopLevelMixin:
     """Horizontal bars of columns name, value, series, in the order of the rows; `names` is how many names there are.
 
     With labels, a column text stands at the end of each bar, and no legend unless `legend` asks for one. `low_high`
     are the names of columns low and high, drawn as a whisker; `guide` is a label and the value at which a dashed line
-    stands; `notes` are further columns of text that a bar tells on hover. Without `beside` a name has one bar, whatever
-    its series.
+    stands, and the labels of shorter bars stand behind it; `notes` are further columns of text that a bar tells on
+    hover. Without `beside` a name has one bar, whatever its series. Names longer than `label_limit` px are cut; a
+    phone that shows long ones has no room for a legend of more than one of the `legend_columns`.
     """
     many = beside and len(series) > 1
     shown = not labels if legend is None else legend
@@ -41,11 +44,11 @@ def bars(
     colour = alt.Color(
         "series:N",
         scale=alt.Scale(domain=[s[0] for s in series], range=[s[1] for s in series]),
-        legend=alt.Legend(orient="top", title=None) if len(series) > 1 and shown else None,
+        legend=alt.Legend(orient="top", title=None, columns=legend_columns) if len(series) > 1 and shown else None,
     )
     axis = alt.Axis(tickCount=6, values=list(ticks) or alt.Undefined, labelFlush=20)
     x = alt.X("value:Q", title=value_title, scale=scale, axis=axis)
-    y = alt.Y("name:N", title=name_title, sort=None, axis=alt.Axis(labelLimit=140, labelOverlap=False))
+    y = alt.Y("name:N", title=name_title, sort=None, axis=alt.Axis(labelLimit=label_limit, labelOverlap=False))
     offset = alt.YOffset("series:N", sort=[s[0] for s in series]) if many else alt.Undefined
     ends = low_high or ()
     tooltip = [
@@ -65,7 +68,8 @@ def bars(
         tooltip=tooltip,
     )
     bar = 17 if labels and many else 10
-    above = (40 if labels and legend else 0) + (15 if guide else 0)
+    lines = -(-len(series) // legend_columns)
+    above = (22 + 18 * lines if labels and legend else 0) + (15 if guide else 0)
     height = 50 + above + names * (14 + bar * (len(series) if beside else 1))  # 50 for the axis, which counts
     layers: list[alt.Chart] = [drawn]
     if low_high:
@@ -81,6 +85,9 @@ def bars(
     if labels:
         down = bar * 0.42 if many else 0  # an offset puts text at the edge of its bar
         text = base.mark_text(align="left", baseline="middle", dx=4, dy=down, fontSize=11, color=NOTE_COLOUR)
-        end = alt.X("high:Q", title=value_title, scale=scale, axis=axis) if low_high else x
+        field = "high" if low_high else "value"
+        if guide:
+            text, field = text.transform_calculate(behind=f"max(datum.{field}, {guide[1]})"), "behind"
+        end = alt.X(f"{field}:Q", title=value_title, scale=scale, axis=axis)
         layers.append(text.encode(x=end, y=y, yOffset=offset, text="text:N"))
     return (alt.layer(*layers) if len(layers) > 1 else drawn).properties(height=height)

@@ -284,10 +284,12 @@ def _of_operations(rotation: Part | None, attention: Part | None) -> list[tuple[
                     f"than transformers' function, measured in the same rounds: {rotation.where}"))  # fmt: skip
     elif rotation is not None and (fast := rotation.of("fast")) and (found := timing_kernels.ratio(fast)):
         out.append(("rotation", f"{times(found[0])} a copy",
-                    f"its time over that of a copy of q and k, which is the limit: {rotation.where}"))  # fmt: skip
+                    f"its time over that of a copy of q and k into fresh memory: {rotation.where}"))  # fmt: skip
     if attention is not None and (fast := attention.of("fast")) and (found := timing_kernels.ratio(fast)):
-        out.append(("attention with ALiBi", f"{times(found[0])} causal",
-                    f"its time over that of causal attention without a bias: {attention.where}"))  # fmt: skip
+        meaning = f"its time over that of causal attention without a bias: {attention.where}"
+        if hangs := timing_kernels.caveat(attention):
+            meaning += f". {hangs}"
+        out.append(("attention with ALiBi", f"{times(found[0])} causal", meaning))
     return out
 
 
@@ -370,11 +372,11 @@ def tables_seen(part: Shown) -> str:
     kept = [r for r in part.of(part.main, "tables_cached") if r.case.length == part.longest]
     name = part.name(part.main)
     if part.main.hook == "bias":
-        return f"{name}'s bar is its bias as a matrix, which nothing keeps; the layers above do without one."
+        return f"{name}'s bar is its bias, one number a head and distance, made in every layer; no matrix is made."
     if kept:
         return f"{name} builds its tables once a length and finds them again in every layer after."
     if part.main.hook == "layers":
-        return "What is built for its layers together; a bias as a matrix among it is not needed by the layers above."
+        return "What is built for its distinct layers together."
     return f"{name} keeps nothing between two calls: the whole bar is paid again in every call."
 
 
@@ -383,7 +385,8 @@ def memory_try(specs: Sequence[Spec]) -> Try:
     if {s.scheme for s in specs} == {"alibi", "rope"}:
         then = "Vectors are added once; a rotation makes a new q and k in every layer."
         return Try("sinusoidal vectors and RoPE", {"scheme": "sinusoidal", "b_scheme": "rope"}, then)
-    return Try("ALiBi and RoPE", {"scheme": "alibi", "b_scheme": "rope"}, "A bias in memory would rise so.")
+    then = "ALiBi's line stays beside RoPE's: no bias for every pair is held."
+    return Try("ALiBi and RoPE", {"scheme": "alibi", "b_scheme": "rope"}, then)
 
 
 def table_try(part: Shown) -> Try:

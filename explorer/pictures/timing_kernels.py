@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -11,15 +11,16 @@ from explorer.charts.palette import ORANGE, SCHEME_COLOURS
 from explorer.compute.timing import MOST_ATTENDED, Run
 from explorer.text import Try
 from posenc_core import Spec
-from posenc_core.benchmark import DTYPES, Case, Record, What, bytes_text, time_text
+from posenc_core.benchmark import Case, Record, What, bytes_text, time_text
 from posenc_core.claims import listed
 from posenc_core.schemes.none import NoneSpec
 
 MIB = 2**20
-OURS, OTHERS, BASE = "this library", "other code", "no bias"
+OURS, OTHERS, BASE = "this library", "other ways", "no bias"
 NAMES: Mapping[What, Mapping[str, str]] = {
     "rotation": {
-        "fast": "fast", "in_place": "fast, in place", "eager": "eager", "reference": "the formula",
+        "copy": "copy of q and k", "copy_given": "copy into given memory", "fast": "fast",
+        "in_place": "fast, in place", "eager": "eager", "reference": "the formula",
         "transformers": "transformers", "rotary_embedding_torch": "rotary-embedding-torch", "torchtune": "torchtune",
         "flash_attn": "flash-attn", "liger": "Liger",
     },
@@ -28,10 +29,15 @@ NAMES: Mapping[What, Mapping[str, str]] = {
         "flex_attention": "FlexAttention", "flash_attn": "flash-attn",
     },
 }  # fmt: skip
-OWN = ("fast", "in_place", "eager")
+COPIES = ("copy", "copy_given")  # what others are compared with: no bars of their own
+PATHS = ("fast", "in_place", "eager")  # that this library takes; its formula and its biases are other ways
+FUNCTIONS = {"transformers": "transformers' function", "reference": "the formula as it stands"}
+FAR_KEYS = ("q, k and v are normal numbers; with larger scores fewer far keys can be left out, and with gradients "
+            "none.")  # fmt: skip
 SCHEME: Mapping[What, str] = {"rotation": "rope", "attention": "alibi"}
 DIRECTIONS = {False: "forward", True: "forward and backward"}
 NOTES = ("time", "error", "peak memory")  # columns that a bar tells on hover
+LONGEST_NAME = 220  # px beside a bar
 ROOM = 1.35  # of the longest bar: its label stands behind it, on a phone too
 AXIS: Mapping[What, str] = {
     "rotation": "time, in copies of q and k", "attention": "time, in attentions without a bias"
@@ -48,7 +54,8 @@ class Part:
     """The records of one operation at one length, device, dtype and direction.
 
     measured: one a bar, the fastest first; missing: what could not be measured. base: for ALiBi causal attention
-    without a bias, for a rotation the copy of q and k. The ratios are over it.
+    without a bias, for a rotation the copy of q and k into fresh memory. The ratios are over it; but where a copy into
+    given memory was measured, that of a rotation in place is over this one, `given`.
     """
 
     run: Run
@@ -56,6 +63,7 @@ class Part:
     measured: tuple[Record, ...]
     missing: tuple[Record, ...]
     base: Record | None
+    given: Record | None = None
 
     def name(self, record: Record) -> str:
         """What an implementation is called; with the pairs' layout where it is not the one that is looked at."""
@@ -68,12 +76,24 @@ class Part:
         found = (r for r in self.measured if r.case.implementation == implementation)
         return next((r for r in found if r.case.spec == self.case.spec), None)
 
-    def held(self, record: Record) -> int | None:
-        """Bytes at the peak; where a bias is kept, which no call allocates, with that: a number a head and pair."""
-        kept = 0
-        if record.case.implementation == "bias_cached":
-            kept = self.run.settings["heads"] * record.case.length**2 * DTYPES[record.case.dtype].itemsize
-        return None if record.peak_bytes is None else record.peak_bytes + kept
+    def beside_given(self, record: Record) -> bool:
+        """Whether a record's ratio is over the copy into given memory."""
+        return record.case.implementation == "in_place" and self.given is not None
+
+    def over_base(self, record: Record) -> tuple[float, float, float] | None:
+        """`ratio` in units of the base, which all bars share."""
+        found = ratio(record)
+        if found is None or not self.beside_given(record):
+            return found
+        unit = self.given_in_copies
+        return None if unit is None else (found[0] * unit, found[1] * unit, found[2] * unit)
+
+    @property
+    def given_in_copies(self) -> float | None:
+        """Median time of a copy into given memory, over that of one into fresh memory."""
+        if self.given is None or self.base is None or not self.given.median or not self.base.median:
+            return None
+        return self.given.median / self.base.median
 
     @property
     def where(self) -> str:
@@ -88,7 +108,7 @@ def part(run: Run, what: What, specs: Sequence[Spec], device: str, dtype: str, b
     None if nothing of it was measured.
     """
     mine = [r for r in run.records if r.case.what == what and r.case.spec.scheme == SCHEME[what]]
-    measured = [r for r in mine if r.median is not None and r.case.implementation in NAMES[what]]
+    measured = [r for r in mine if r.median is not None and r.case.implementation not in COPIES]
     if not measured:
         return None
 
@@ -104,10 +124,11 @@ def part(run: Run, what: What, specs: Sequence[Spec], device: str, dtype: str, b
     shown = [r for r in measured if r in same and (r.case.spec == case.spec or r in others)]
     named = {r.case.implementation for r in shown}
     missing = [r for r in same if r.case.spec == case.spec and r.skipped and r.case.implementation not in named]
-    shown.sort(key=lambda r: found[0] if (found := ratio(r)) else float("inf"))
-    base_spec, base_name = (case.spec, "copy") if what == "rotation" else (NoneSpec(), "fast")
-    base = next((r for r in same if (r.case.spec, r.case.implementation) == (base_spec, base_name)), None)
-    return Part(run, case, tuple(shown), tuple(missing), base)
+    done = {(r.case.spec, r.case.implementation): r for r in same if r.median is not None}
+    base = done.get((case.spec, "copy") if what == "rotation" else (NoneSpec(), "fast"))
+    made = Part(run, case, tuple(shown), tuple(missing), base, done.get((case.spec, "copy_given")))
+    shown.sort(key=lambda r: found[0] if (found := made.over_base(r)) else float("inf"))
+    return replace(made, measured=tuple(shown))
 
 
 def first(
@@ -134,7 +155,7 @@ def ratio(r: Record) -> tuple[float, float, float] | None:
 
 def ratio_bars(p: Part) -> pd.DataFrame:
     """Times the base, with quartiles: a row an implementation, the fastest first."""
-    rows = [(p.name(r), *found, _series(r), times(found[0]), *_notes(p, r)) for r in p.measured if (found := ratio(r))]
+    rows = [(p.name(r), *b, _series(r), times(b[0]), *_notes(r)) for r in p.measured if (b := p.over_base(r))]
     return pd.DataFrame(rows, columns=["name", "value", "low", "high", "series", "text", *NOTES])
 
 
@@ -143,8 +164,8 @@ def memory_bars(p: Part) -> pd.DataFrame:
     records = [*p.measured, *([p.base] if p.base else [])]
     rows = [
         (BASE if r is p.base else p.name(r), held / MIB, BASE if r is p.base else _series(r), bytes_text(held),
-         *_notes(p, r))
-        for r in records if (held := p.held(r)) is not None
+         *_notes(r))
+        for r in records if (held := r.peak_bytes) is not None
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=["name", "value", "series", "text", *NOTES])
 
@@ -155,7 +176,7 @@ def domain(values: Iterable[float]) -> tuple[float, float]:
 
 
 def _series(r: Record) -> str:
-    return OURS if r.case.implementation in OWN else OTHERS
+    return OURS if r.case.implementation in PATHS else OTHERS
 
 
 def series(p: Part, frame: pd.DataFrame) -> tuple[tuple[str, str], ...]:
@@ -164,8 +185,8 @@ def series(p: Part, frame: pd.DataFrame) -> tuple[tuple[str, str], ...]:
     return tuple((name, colour) for name, colour in colours.items() if name in set(frame["series"]))
 
 
-def _notes(p: Part, r: Record) -> tuple[str, ...]:
-    return _told(time_text, r.median), _told(_error, r.error), _told(bytes_text, p.held(r))
+def _notes(r: Record) -> tuple[str, ...]:
+    return _told(time_text, r.median), _told(_error, r.error), _told(bytes_text, r.peak_bytes)
 
 
 def _told(form: Callable[[float], str], value: float | None) -> str:
@@ -182,16 +203,18 @@ def times(value: float) -> str:
 
 
 def table(p: Part) -> pd.DataFrame:
-    """The records in numbers: the base first, then one row an implementation."""
-    base = "copy of q and k" if p.case.what == "rotation" else f"causal attention, {BASE}"
+    """The records in numbers: what they are compared with first, then one row an implementation."""
     over = "of a copy" if p.case.what == "rotation" else f"of {BASE}"
     rows = []
-    for r in [*([p.base] if p.base else []), *p.measured]:
-        middle, low, high = ratio(r) or (None, None, None)
+    for r in [*filter(None, (p.base, p.given)), *p.measured]:
+        name = f"causal attention, {BASE}" if r.case.spec == NoneSpec() else p.name(r)
+        if p.beside_given(r):
+            name += ", of a copy into given memory"
+        middle, low, high = (p.given_in_copies, None, None) if r is p.given else ratio(r) or (None, None, None)
         quartiles = "–" if low is None or high is None else f"{times(low)} to {times(high)}"
         rows.append({
-            "implementation": base if r is p.base else p.name(r), "time": _told(time_text, r.median),
-            over: _told(times, middle), "quartiles": quartiles, "peak memory": _told(bytes_text, p.held(r)),
+            "implementation": name, "time": _told(time_text, r.median),
+            over: _told(times, middle), "quartiles": quartiles, "peak memory": _told(bytes_text, r.peak_bytes),
             "GB/s": _told(lambda value: f"{value / 1e9:.3g}", r.bytes_per_second),
             "error": _told(_error, r.error), "repetitions": r.repetitions,
         })  # fmt: skip
@@ -210,7 +233,7 @@ def not_measured(p: Part) -> str:
 
 
 def faster(p: Part, than: str) -> float | None:
-    """How many times as fast as an implementation the fast one is; both ratios are of the same rounds."""
+    """How many times as fast as an implementation the fast one is: a quotient of medians over the same rounds."""
     mine, other = p.of("fast"), p.of(than)
     a, b = (None if r is None else ratio(r) for r in (mine, other))
     return None if a is None or b is None else b[0] / a[0]
@@ -227,15 +250,18 @@ def _rotation_seen(p: Part) -> str:
     if found is None:
         return "The fast rotation was not measured."
     than = [f"{gain:.1f} times faster than {name}" for name, gain in _gains(p, ("transformers", "reference"))]
-    return (
-        f"The fast path takes {found[0]:.2f} times a plain copy of q and k, which reads and writes what a rotation must"
-        + (f": {listed(than)}." if than else ".")
+    text = (
+        f"The fast path takes {found[0]:.2f} times a copy of q and k into fresh memory, which reads and writes what a "
+        "rotation must" + (f": {listed(than)}." if than else ".")
     )
+    in_place = p.of("in_place")
+    if in_place is not None and p.beside_given(in_place) and (found := ratio(in_place)):
+        text += f" In place it takes {found[0]:.2f} times a copy into given memory."
+    return text
 
 
 def _gains(p: Part, others: Sequence[str]) -> list[tuple[str, float]]:
-    names = {"transformers": "transformers' function", "reference": "the formula as it stands"}
-    return [(names[other], gain) for other in others if (gain := faster(p, other))]
+    return [(FUNCTIONS[other], gain) for other in others if (gain := faster(p, other))]
 
 
 def _attention_seen(p: Part) -> str:
@@ -252,6 +278,11 @@ def _attention_seen(p: Part) -> str:
         memory = "" if made.peak_bytes is None else f", with {bytes_text(made.peak_bytes)}"
         text += f"; with a bias made in every call it is {slower:.1f} times as long{memory}"
     return text + "."
+
+
+def caveat(p: Part) -> str:
+    """What else the figures hang on; empty if on nothing."""
+    return FAR_KEYS if p.case.what == "attention" and p.case.device == "cpu" else ""
 
 
 def missing(what: What) -> str:
@@ -284,10 +315,16 @@ def origin(p: Part) -> str:
     c = p.run.settings
     counts = sorted({r.repetitions for r in p.measured})
     rounds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    notes = [f"{name}: {r.note}" for r in [*([p.base] if p.base else []), *p.measured] if r.note
-             for name in ["copy" if r is p.base else p.name(r)]]  # fmt: skip
+    records = [*filter(None, (p.base, p.given)), *p.measured]
+    notes = [f"{BASE if r.case.spec == NoneSpec() else p.name(r)}: {r.note}" for r in records if r.note]
+    methods = dict[str, str]()
+    for r in records:
+        methods.setdefault(r.memory_method, p.name(r))  # what differs is told with its name
+    methods.pop("", None)
+    memory = "; ".join(f"{name}: {method}" if i else method for i, (method, name) in enumerate(methods.items()))
     return (
         f"Batch {c['batch']}, {c['heads']} heads × {c['d_head']}, {p.where}; medians of {rounds} rounds in which all "
         "take turns, whiskers: quartiles. Error: largest difference to float64, over the largest number."
+        + (f" Memory: {memory}." if memory else "")
         + (f" {'; '.join(notes)}." if notes else "")
     )

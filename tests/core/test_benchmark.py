@@ -17,6 +17,7 @@ import torch
 
 from posenc_core import SCHEMES, SpecError, benchmark, benchmark_measure, parse_spec
 from posenc_core.benchmark import ALL_IMPLEMENTATIONS, IMPLEMENTATIONS, Case, Config, Record, Step, run
+from posenc_core.benchmark_measure import Timed
 from posenc_core.benchmark_parts import Made, Part
 from posenc_core.spec import Spec
 
@@ -36,7 +37,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     The name is the scheme's, of a rotation the implementation's.
     """
     takes = {"none": [2.0, 4.0, 3.0, 5.0, 1.0], "rope": [6.0, 8.0, 7.0, 9.0, 10.0], "alibi": [12.0] * 5,
-             "copy": [1.0, 2.0, 4.0, 2.0, 1.0], "fast": [2.0, 3.0, 4.0, 5.0, 6.0]}  # fmt: skip
+             "copy": [1.0, 2.0, 4.0, 2.0, 1.0], "fast": [2.0, 3.0, 4.0, 5.0, 6.0],
+             "copy_given": [0.5, 1.0, 2.0, 1.0, 0.5], "in_place": [1.0, 1.0, 1.0, 1.0, 1.0]}  # fmt: skip
     log: list[str] = []
 
     def parts(encoding: object, shared: object, case: Case) -> Made:
@@ -51,7 +53,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for what in ("layer", "attention", "rotation"):
         monkeypatch.setitem(benchmark.PARTS, what, parts)
-    monkeypatch.setattr(benchmark, "seconds", lambda call, times, device: call())
+    monkeypatch.setattr(benchmark, "timed", lambda call, times, device: Timed(call()))
     monkeypatch.setattr(benchmark, "loops", lambda taken, device: 1)
     return log
 
@@ -61,12 +63,13 @@ def test_quartiles_are_interpolated() -> None:
     assert benchmark.quartiles([1, 2, 3, 4]) == (1.75, 2.5, 3.25)
 
 
-def test_median_quartiles_and_overhead_of_known_times(scripted: list[str]) -> None:
+def test_median_quartiles_and_ratio_of_known_times(scripted: list[str]) -> None:
     none, rope, alibi = records(Config((NONE, ROPE, ALIBI), (16,), repetitions=5))
-    assert (none.lower, none.median, none.upper, none.overhead) == (2.0, 3.0, 4.0, 1.0)
+    assert (none.lower, none.median, none.upper, none.ratio) == (2.0, 3.0, 4.0, 1.0)
     assert (rope.lower, rope.median, rope.upper, rope.repetitions) == (7.0, 8.0, 9.0, 5)
-    assert rope.overhead == pytest.approx(8 / 3)
-    assert alibi.overhead == 4.0
+    # 6/2, 8/4, 7/3, 9/5 and 10/1 in the five rounds
+    assert (rope.ratio_lower, rope.ratio, rope.ratio_upper) == pytest.approx((2.0, 7 / 3, 3.0))
+    assert alibi.ratio == 4.0
 
 
 def test_the_cases_of_a_length_take_turns(scripted: list[str]) -> None:
@@ -103,7 +106,7 @@ def test_a_stop_ends_within_one_call_and_keeps_what_was_measured(scripted: list[
         assert [r.repetitions for r in found] == [sampled["none"], sampled["rope"]]
         medians = {3: {"none": 3.0, "rope": 7.0}, 4: {"none": 3.5, "rope": 7.5}}
         assert [r.median for r in found] == [medians[r.repetitions][r.case.spec.scheme] for r in found]
-        assert found[1].overhead == found[1].median / found[0].median
+        assert found[1].ratio == pytest.approx({3: 7 / 3, 4: (2 + 7 / 3) / 2}[min(r.repetitions for r in found)])
 
 
 def test_an_interrupt_keeps_what_was_measured(
@@ -150,11 +153,11 @@ def test_every_scheme_gives_finite_records(scheme: str) -> None:
     assert layer.repetitions == 3
     assert layer.median is not None
     assert 0 < layer.lower <= layer.median <= layer.upper < math.inf
-    assert 0 < layer.overhead < math.inf
+    assert 0 < layer.ratio < math.inf
     assert 32 * 32 * 4 * 4 <= layer.peak_bytes < 10 * 2**20
     assert "kernel" in layer.memory_method
     built, cached = found["tables_built", spec], found["tables_cached", spec]
-    assert built.overhead is cached.overhead is None
+    assert built.ratio is cached.ratio is None
     if scheme == "none":
         assert built.skipped == cached.skipped == "this scheme needs no tables"
     else:
@@ -194,7 +197,7 @@ def test_too_much_memory_is_skipped_with_both_numbers() -> None:
     built = found["attention", "alibi", "bias"]
     assert built.skipped.startswith("needs up to")
     assert "more than the limit of 18 MiB" in built.skipped
-    assert built.median is built.overhead is built.peak_bytes is built.error is built.bytes_moved is None
+    assert built.median is built.ratio is built.peak_bytes is built.error is built.bytes_moved is None
 
 
 def test_float16_on_the_cpu_is_skipped_and_bfloat16_is_not() -> None:
@@ -260,7 +263,37 @@ def test_a_rotation_is_held_against_the_copy_of_its_round(scripted: list[str]) -
     assert (copied.copy_ratio, copied.copy_lower, copied.copy_upper) == (1.0, 1.0, 1.0)
     assert (fast.copy_lower, fast.copy_ratio, fast.copy_upper) == (1.5, 2.0, 2.5)  # of 2, 1.5, 1, 2.5, 6
     assert fast.median == 4.0
-    assert fast.overhead is fast.ratio is copied.ratio is None
+    assert fast.ratio is copied.ratio is None
+
+
+def test_a_rotation_in_place_is_held_against_a_copy_into_given_memory(scripted: list[str]) -> None:
+    config = Config((ROPE,), (16,), what=("rotation",), implementations=("in_place", "fast"), repetitions=5)
+    found = {r.case.implementation: r for r in records(config)}
+    assert set(found) == {"copy", "copy_given", "in_place", "fast"}
+    assert found["in_place"].copy_ratio == 1.0  # of 2, 1, 0.5, 1, 2
+    assert found["copy_given"].copy_ratio == 0.5
+    assert found["fast"].copy_ratio == 2.0
+
+
+def test_fresh_pages_are_counted_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = iter(range(0, 10**6, 500))  # 500 in each call
+    monkeypatch.setattr(benchmark, "page_faults", lambda device: next(faults))
+    monkeypatch.setattr(benchmark, "loops", lambda taken, device: 1)
+    config = Config((ROPE,), (16, 8192), what=("rotation",), implementations=("copy",), repetitions=3)
+    small, large = records(config)
+    assert small.page_faults == large.page_faults == 500
+    assert small.note.endswith("500 fresh pages a call, zeroed by the system, are in the time")
+    assert "fresh pages" not in large.note  # 64 MiB are moved
+    monkeypatch.setattr(benchmark, "page_faults", lambda device: None)
+    assert records(config)[0].page_faults is None
+
+
+def test_samples_that_only_launch_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config((ROPE,), (16,), what=("rotation",), implementations=("copy",), repetitions=3)
+    for taken, told in ((Timed(1e-5, 0.95e-5), True), (Timed(1e-5, 0.5e-5), False)):
+        monkeypatch.setattr(benchmark, "timed", lambda call, times, device, taken=taken: taken)
+        (record,) = records(config)
+        assert ("bounded by the launches" in record.note) == told
 
 
 def test_layer_and_attention_are_each_held_against_none_in_their_direction(scripted: list[str]) -> None:
@@ -269,7 +302,7 @@ def test_layer_and_attention_are_each_held_against_none_in_their_direction(scrip
         (what, backward, scheme)
         for what in ("layer", "attention") for backward in (False, True) for scheme in ("none", "rope")
     ]  # fmt: skip
-    assert [r.overhead for r in found] == pytest.approx([1.0, 8 / 3] * 4)
+    assert [r.ratio for r in found] == pytest.approx([1.0, 7 / 3] * 4)
     assert {r.copy_ratio for r in found} == {None}
 
 
@@ -495,7 +528,7 @@ def test_the_command_writes_json_and_a_table(tmp_path) -> None:
         ("none", 16), ("rope", 16), ("alibi", 16), ("none", 32), ("rope", 32), ("alibi", 32)
     ]  # fmt: skip
     assert layers[1]["spec"]["layout"] == "interleaved"
-    assert all(r["median"] > 0 and r["overhead"] > 0 and r["error"] < 1e-5 for r in layers)
+    assert all(r["median"] > 0 and r["ratio"] > 0 and r["error"] < 1e-5 for r in layers)
     assert {(r["implementation"], r["backward"]) for r in data["records"]} == {("fast", False)}
     assert data["machine"]["torch"] == torch.__version__
     assert data["config"]["heads"] == 2

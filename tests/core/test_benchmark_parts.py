@@ -75,7 +75,7 @@ def test_the_exact_rotation_is_a_multiplication_of_complex_numbers(name: str) ->
     wrong[1, 0, 8, 3] += 0.01 * wrong.abs().max()
     assert rotation_error(encoding, q_k, (right, wrong), backward=False) == pytest.approx(0.01, rel=1e-3)
     # the gradient of x is the output's, turned back
-    back = gradients(lambda x: (benchmark_exact.formula(x, *encoding.tables(torch.arange(9), torch.float64),
+    back = gradients(lambda x: (benchmark_exact.turned(x, *encoding.tables(torch.arange(9), torch.float64),
                                                         encoding.spec.layout),), [x.double()], [right])  # fmt: skip
     assert rotation_error(encoding, (right, right), (back[0], back[0]), backward=True) < 1e-12
 
@@ -175,7 +175,7 @@ def test_rotations_are_as_exact_as_their_dtype(name: str, dtype: str, backward: 
         implementations=("fast", "eager", "in_place", "reference"), backward=(backward,), repetitions=3,
     )  # fmt: skip
     found = {r.case.implementation: r for r in records(config)}
-    assert found.pop("copy").error is None
+    assert found.pop("copy").error is found.pop("copy_given").error is None
     if backward:
         assert found.pop("in_place").skipped == "a rotation in place has no gradient"
     bound = {"float32": 3e-7, "bfloat16": 2**-8}[dtype]  # one rounding at most, relative to the largest number
@@ -297,7 +297,7 @@ def test_peak_memory_of_rotations_and_attention() -> None:
     peak = {(r.case.spec.scheme, r.case.implementation): r.peak_bytes for r in records(config) if not r.skipped}
     bias = 4 * 512 * 512 * 4
     assert peak["alibi", "bias"] >= bias
-    assert peak["alibi", "bias_cached"] < bias
+    assert bias <= peak["alibi", "bias_cached"] < peak["alibi", "bias"]  # what is kept counts
     assert peak["alibi", "fast"] < bias
     assert peak["alibi", "reference"] >= 2 * bias
 

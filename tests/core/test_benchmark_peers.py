@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from types import ModuleType
+from unittest import mock
 
 import pytest
 import torch
@@ -27,7 +29,23 @@ MODULES = {
 }  # fmt: skip
 LAYOUTS = {"transformers": "half", "rotary_embedding_torch": "interleaved", "torchtune": "interleaved",
            "flash_attn": "half", "liger": "half"}  # fmt: skip
-ADAPTERS = PEERS | {"flash_attn": benchmark_peers.flash_attn_anywhere, "liger": benchmark_peers.liger_anywhere}
+ONLY = benchmark_peers._only
+
+
+def anywhere(adapter: Callable[[Given], Operation]) -> Callable[[Given], Operation]:
+    """An adapter whose library may run on a CPU too, as stand-ins do."""
+
+    def made(given: Given) -> Operation:
+        def only(given: Given, cuda: bool = False, **more: object) -> None:
+            ONLY(given, **more)
+
+        with mock.patch.object(benchmark_peers, "_only", only):
+            return adapter(given)
+
+    return made
+
+
+ADAPTERS = {name: anywhere(adapter) for name, adapter in PEERS.items()}
 
 
 def given(dtype: torch.dtype = torch.float32, length: int = LENGTH, **fields: object) -> tuple[Given, object]:
@@ -226,7 +244,7 @@ def test_what_a_library_does_not_do_is_said(
 
 def test_heads_too_wide_for_flash_attn_are_refused() -> None:
     with pytest.raises(Skip, match="at most 256 features a head, not 512"):
-        benchmark_peers.flash_attn_anywhere(given()[0]._replace(d_head=512))
+        anywhere(benchmark_peers.flash_attn)(given()[0]._replace(d_head=512))
 
 
 def records(config: Config) -> dict[str, Record]:

@@ -20,21 +20,19 @@ from streamlit.testing.v1 import AppTest
 
 from explorer import show
 from explorer.charts import bars
-from explorer.compute import common
+from explorer.compute import claims, common
 from explorer.compute import timing as compute
 from explorer.jobs import Job, Pool, SessionJobs
 from explorer.pictures import timing as pictures
 from explorer.pictures import timing_articles as articles
 from explorer.pictures import timing_kernels as kernels
 from explorer.views import TimingView
-from posenc_core import SCHEMES, benchmark, parse_query, parse_spec, rotary
+from posenc_core import SCHEMES, benchmark, claims_lab, parse_query, parse_spec, rotary
 from posenc_core.benchmark import Case, Config, Record
-from posenc_core.claims import Evidence
-from posenc_core.claims_table import CLAIMS
 
 APP = str(Path(__file__).resolve().parents[2] / "explorer" / "app.py")
 PATIENCE = 60.0
-ROPE, ALIBI, NONE = (parse_spec({"scheme": s}) for s in ("rope", "alibi", "none"))
+ROPE, ALIBI, NONE, SINUSOIDAL = (parse_spec({"scheme": s}) for s in ("rope", "alibi", "none", "sinusoidal"))
 MACHINE = benchmark.machine()
 
 
@@ -145,6 +143,7 @@ def test_recorded_files_are_what_the_engine_writes() -> None:
         written = json.loads(json.dumps([Record.from_mapping(r).to_mapping() for r in content["records"]]))
         for record, kept in zip(written, content["records"], strict=True):
             assert parse_spec(record.pop("spec")) == parse_spec(kept.pop("spec"))  # later parameters: their defaults
+            kept.pop("overhead", None)  # of older files
             assert {name: value for name, value in record.items() if name in kept} == kept
             later = {name: value for name, value in record.items() if name not in kept}
             assert later.items() <= Record(Case(ROPE, 128)).to_mapping().items()
@@ -181,7 +180,9 @@ def test_start_measures_and_shows_what_the_records_hold() -> None:
     assert {c.alt for c in charts(at)} >= set(kernels.ALT.values())
     told = [m.value for m in at.markdown if m.value.startswith("The fast path takes ")]
     assert any(f"{at_longest[ALIBI, 'attention'].ratio:.2f} times causal attention" in text for text in told)
-    assert any(f"{at_longest[ROPE, 'rotation'].copy_ratio:.2f} times a plain copy" in text for text in told)
+    assert any(
+        f"{at_longest[ROPE, 'rotation'].copy_ratio:.2f} times a copy of q and k into fresh" in text for text in told
+    )
     assert not at.info
     assert not at.warning
     assert any("Measured on" in c.value and "torch threads\\: 1" in c.value for c in at.caption)
@@ -568,7 +569,7 @@ def test_how_much_faster_is_a_quotient_of_one_run() -> None:
     assert kernels.faster(p, "liger") is None
     assert kernels.faster(p, "torchtune") is None  # of the other layout
     text = kernels.seen(p)
-    assert "The fast path takes 1.25 times a plain copy" in text
+    assert "The fast path takes 1.25 times a copy of q and k into fresh memory" in text
     assert "8.0 times faster than transformers' function and 6.4 times faster than the formula" in text
     without = part_of(tuple(r for r in ROTATIONS if r.case.implementation != "transformers"), "rotation")
     assert "transformers" not in kernels.seen(without)
@@ -588,8 +589,7 @@ def test_attention_bars_equal_the_records() -> None:
     assert list(times["value"]) == [1.1, 2.2, 4.4, 11.0]
     assert list(times["name"]) == ["fast", "bias kept", "bias made each call", "scores in plain sight"]
     memory = kernels.memory_bars(p)
-    kept = torch.empty(8, 1024, 1024).nbytes / 2**20  # which no call allocates
-    assert list(memory["value"]) == [8, 2 + kept, 64, 128, 2]
+    assert list(memory["value"]) == [8, 2, 64, 128, 2]  # as the records have it
     assert list(memory["name"]) == [*times["name"], kernels.BASE]
     assert list(memory["series"])[-1] == kernels.BASE
     text = kernels.seen(p)
@@ -609,6 +609,50 @@ def test_the_table_has_the_base_and_every_implementation_in_numbers() -> None:
     assert table["error"][0] == "–"
     assert len(table) == 6
     assert kernels.table(part_of(ATTENTIONS, "attention"))["implementation"][0] == "causal attention, no bias"
+
+
+GIVEN = (
+    record(ROPE, 4096, 1.6e-3, what="rotation", implementation="copy_given", copy_ratio=1.0),
+    record(ROPE, 4096, 1.9e-3, what="rotation", implementation="in_place", copy_ratio=1.2, peak_bytes=0),
+)
+
+
+def test_a_rotation_in_place_is_beside_a_copy_into_given_memory_where_that_was_measured() -> None:
+    old = part_of((*ROTATIONS, GIVEN[1]), "rotation")
+    assert "given" not in kernels.seen(old)
+    assert dict(zip(*(kernels.ratio_bars(old)[c] for c in ("name", "value")), strict=True))["fast, in place"] == 1.2
+    new = part_of((*ROTATIONS, *GIVEN), "rotation")
+    assert kernels.seen(new).endswith(" In place it takes 1.20 times a copy into given memory.")
+    frame = kernels.ratio_bars(new)  # which counts all in copies into fresh memory
+    assert list(frame["name"])[:2] == ["fast, in place", "fast"]
+    assert frame["value"][0] == pytest.approx(1.2 * 1.6 / 2.0)
+    assert frame["high"][0] == pytest.approx(1.2 * 1.1 * 1.6 / 2.0)
+    table = kernels.table(new).set_index("implementation")["of a copy"]
+    assert list(table.index)[:3] == [
+        "copy of q and k", "copy into given memory", "fast, in place, of a copy into given memory"
+    ]  # fmt: skip
+    assert list(table)[:3] == ["1.00×", "0.80×", "1.20×"]
+    missing = replace(GIVEN[0].case, backward=True)
+    backward = part_of((*ROTATIONS, Record(missing, skipped="no gradient")), "rotation", backward=True)
+    assert backward.given is None
+    assert "No gradient: copy into given memory" in kernels.not_measured(backward)
+
+
+def test_what_alibis_figures_hang_on_is_said_beside_them() -> None:
+    p = part_of(ATTENTIONS, "attention", specs=(ALIBI,))
+    assert kernels.caveat(p) == kernels.FAR_KEYS
+    helps = {name: meaning for name, _, meaning in pictures.key_numbers(layers_only(), None, p)}
+    assert kernels.FAR_KEYS in helps["attention with ALiBi"]
+    assert kernels.caveat(replace(p, case=replace(p.case, device="cuda"))) == ""  # where all keys are read
+    assert kernels.caveat(part_of(ROTATIONS, "rotation")) == ""
+    assert any(c.value == show.plain(kernels.FAR_KEYS) for c in page(scheme="alibi").caption)
+
+
+def test_how_the_memory_was_found_is_told_with_the_name_where_it_differs() -> None:
+    kept = [replace(r, memory_method="with the bias that is kept") if r.case.implementation == "bias_cached" else r
+            for r in ATTENTIONS]  # fmt: skip
+    text = kernels.origin(part_of(tuple(kept), "attention", specs=(ALIBI,)))
+    assert "Memory: counted; bias kept: with the bias that is kept." in text
 
 
 def test_at_most_five_numbers_and_at_least_three() -> None:
@@ -632,7 +676,34 @@ def test_what_no_run_holds_says_how_to_measure_it(no_recorded: Path) -> None:
         assert benchmark.main([*arguments.split(), "--lengths", "16", "--repetitions", "3", "--quiet"]) == 0
 
 
-# ---------------------------------------------------------------- forward and backward, far tables
+# ---------------------------------------------------------------- forward and backward, tables
+
+
+def test_alibis_tables_are_one_number_a_head_and_distance() -> None:
+    seen = 0
+    for run in compute.recorded_runs(compute.BENCHMARKS):
+        part = pictures.shown(run, [ALIBI], "cpu", "float32")
+        built = [r for r in part.records if r.case.spec == ALIBI and r.case.what == "tables_built"]
+        assert {r.bytes_moved for r in built} == {run.settings["heads"] * (2 * r.case.length - 1) * 4 for r in built}
+        seen += len(built)
+        if built:
+            text = "ALiBi's bar is its bias, one number a head and distance, made in every layer; no matrix is made."
+            assert pictures.tables_seen(part) == text
+    assert seen
+
+
+def test_alibis_line_of_memory_stays_beside_ropes() -> None:
+    assert "no bias for every pair is held" in pictures.memory_try([ROPE]).then
+    seen = 0
+    for run in compute.recorded_runs(compute.BENCHMARKS):
+        part = pictures.shown(run, [ROPE, ALIBI], "cpu", "float32")
+        for rope, alibi in zip(part.of(ROPE, "layer"), part.of(ALIBI, "layer"), strict=True):
+            pairs = run.settings["heads"] * rope.case.length**2 * 4
+            assert alibi.peak_bytes is not None
+            assert rope.peak_bytes is not None
+            assert abs(alibi.peak_bytes - rope.peak_bytes) < pairs / 4
+            seen += 1
+    assert seen
 
 
 def test_lines_of_both_directions() -> None:
@@ -691,52 +762,72 @@ def test_a_recorded_run_of_a_gpu_without_layers_can_be_shown(no_recorded: Path) 
 # ---------------------------------------------------------------- what articles say
 
 
-def answers(*records: Record, specs: Any = (ROPE, ALIBI), rotation: kernels.Part | None = None) -> dict[int, Any]:
-    found = articles.answers(made_run(*records), specs, "cpu", "float32", rotation)
+def answers(*records: Record, rotation: kernels.Part | None = None) -> dict[int, Any]:
+    found = articles.answers(made_run(*records), rotation)
     assert [a.claim for a in found] == [11, 16, 0]
     return {a.claim: a for a in found}
 
 
+def tight(*ratios: float) -> list[Record]:
+    lengths = [128 << i for i in range(len(ratios))]
+    return [record(ROPE, n, 1e-3, ratio=r, ratio_lower=r, ratio_upper=r)
+            for n, r in zip(lengths, ratios, strict=True)]  # fmt: skip
+
+
 def test_ropes_share_of_a_layer() -> None:
-    def at(*ratios: float) -> Any:
-        lengths = [128 << i for i in range(len(ratios))]
-        tight = [record(ROPE, n, 1e-3, ratio=r, ratio_lower=r, ratio_upper=r)
-                 for n, r in zip(lengths, ratios, strict=True)]  # fmt: skip
-        return answers(*tight)[11]
-
-    assert at(1.3, 1.2).verdict == "does not hold"
-    partly = at(1.3, 1.07)
+    assert answers(*tight(1.3, 1.2))[11].verdict == "does not hold"
+    partly = answers(*tight(1.3, 1.07))[11]
+    assert partly.said == "RoPE adds about 7% compute"
     assert partly.verdict == "holds with a condition"
-    assert "+30.0% at 128 tokens and +7.0% at 256 tokens in time, about 7% at 256 tokens only" in partly.measured
-    # an operation count of another route: 6 for each of d_model features, beside 4 projections and half of the scores
-    d = 512
-    shares = [6 * d / (8 * d * d + 4 * d * n / 2) for n in (128, 256)]
-    assert f"{shares[1]:.2%} to {shares[0]:.2%} in multiplications" in partly.measured or "0.14%" in partly.measured
-    assert at(1.07, 1.06).verdict == "holds with a condition"  # in time everywhere, but not in arithmetic
-    assert answers(record(ALIBI, 128, 1e-3, ratio=1.0))[11].verdict == "not measured"
+    assert "7.0% to 30.0%" in partly.measured
+    assert "about 7% at 256 tokens only" in partly.measured
+    assert partly.query is None
 
 
-@pytest.mark.parametrize(("alibi", "rope", "verdict", "told"), [
-    (85, 100, "holds", "15% less than with RoPE"), (95, 100, "does not hold", "5% less than with RoPE"),
-    (130, 100, "does not hold", "30% more than with RoPE"),
+def test_what_holds_is_told_in_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims_lab, "rotation_share", lambda d_model, length: 0.065)
+    found = answers(*tight(1.07, 1.06))[11]
+    assert found.verdict == "holds"
+    assert found.measured.startswith("Time that it adds to a layer of 128 tokens: 7")
+
+
+@pytest.mark.parametrize("other", [{"dtype": "bfloat16"}, {"device": "cuda"}, {"backward": True}])
+def test_other_layers_than_those_that_are_judged_say_how_to_measure(other: dict[str, Any]) -> None:
+    found = answers(record(ROPE, 2048, 1e-3, ratio=1.07, **other), record(ALIBI, 2048, 1e-3, **other))
+    for number, query in ((11, {"scheme": "rope"}), (16, None)):
+        assert found[number].verdict == "not measured"
+        assert "float32 on the CPU" in found[number].measured
+        assert found[number].query == query
+
+
+@pytest.mark.parametrize(("alibi", "verdict", "told"), [
+    (80, "holds", "beside RoPE: 0.8"), (130, "holds with a condition", "1.3 times as much as with RoPE"),
 ])  # fmt: skip
-def test_alibis_memory(alibi: int, rope: int, verdict: str, told: str) -> None:
-    found = answers(record(ALIBI, 2048, 1e-3, peak_bytes=alibi), record(ROPE, 2048, 1e-3, peak_bytes=rope))[16]
+def test_alibis_memory(alibi: int, verdict: str, told: str) -> None:
+    layers = [record(spec, 2048, 1e-3, peak_bytes=n) for spec, n in ((ALIBI, alibi), (ROPE, 100), (SINUSOIDAL, 100))]
+    found = answers(*layers)[16]
     assert found.verdict == verdict
     assert told in found.measured
+    assert answers(*layers[:2])[16].verdict == "not measured"
 
 
-def test_alibis_memory_at_another_length_is_no_answer() -> None:
-    found = answers(record(ALIBI, 1024, 1e-3), record(ROPE, 1024, 1e-3))[16]
-    assert found.verdict == "not measured"
-    assert found.query == {"scheme": "alibi", "b_scheme": "rope", "longest": "2048"}
+def test_the_command_beside_alibis_memory_measures_it(tmp_path: Path) -> None:
+    unknown = answers(record(ALIBI, 1024, 1e-3))[16]
+    arguments = unknown.command.removeprefix("python -m posenc_core.benchmark ").split()
+    file = tmp_path / "run.json"
+    assert benchmark.main([*arguments, "--what", "layer", "--repetitions", "3", "--quiet", "--json", str(file)]) == 0
+    (run,) = compute.recorded_runs(tmp_path)
+    assert {a.claim: a for a in articles.answers(run, None)}[16].verdict != "not measured"
 
 
-def test_a_fused_rotation() -> None:
+def test_a_fused_rotation_beside_what_articles_call_naive() -> None:
     found = answers(*RECORDS, rotation=part_of(ROTATIONS, "rotation"))[0]
     assert found.verdict == "holds"
-    assert found.measured == "6.4 times faster than the formula as it is written, 75% less memory (1 MiB and 4 MiB)."
+    assert found.measured == "8.0 times faster than transformers' function, 88% less memory (1 MiB and 8 MiB)."
     assert "4,096 tokens, float32 on cpu, forward" in found.where
+    without = tuple(r for r in ROTATIONS if r.case.implementation != "transformers")
+    formula = answers(*RECORDS, rotation=part_of(without, "rotation"))[0]
+    assert formula.measured == "6.4 times faster than the formula as it stands, 75% less memory (1 MiB and 4 MiB)."
     same = tuple(replace(r, peak_bytes=2**20) if r.peak_bytes else r for r in ROTATIONS)
     half = answers(*RECORDS, rotation=part_of(same, "rotation"))[0]
     assert half.verdict == "holds with a condition"
@@ -744,15 +835,16 @@ def test_a_fused_rotation() -> None:
     assert answers(*RECORDS)[0].verdict == "not measured"
 
 
-def test_the_recorded_run_is_judged_as_on_the_claims_page() -> None:
-    [judge] = [c.judge for c in CLAIMS if c.number == 11]
+def test_the_shown_run_is_judged_as_on_the_claims_page() -> None:
     seen = 0
     for run in compute.recorded_runs(compute.BENCHMARKS):
-        found = {a.claim: a for a in articles.answers(run, [ROPE], "cpu", "float32", None)}
-        expected = judge(Evidence({}, run.content)).verdict
-        if any(r.case.device == "cpu" and r.case.dtype == "float32" and r.case.what == "layer" for r in run.records):
-            assert found[11].verdict == expected
-            seen += 1
+        found = {a.claim: a for a in articles.answers(run, None)}
+        if any(r.case.what == "layer" for r in run.records):
+            for number in (11, 16):
+                shown = claims.judgement_of(number).judgement
+                assert found[number].verdict == shown.verdict != "not measured"
+                assert shown.condition.lower().startswith(found[number].measured.lower().rstrip("."))
+                seen += 1
     assert seen
 
 
@@ -766,7 +858,7 @@ def test_bars_with_whiskers_a_guide_and_notes() -> None:
     options = {"value_title": "v", "name_title": "n", "series": (("x", "#0072b2"), ("y", "#d55e00")), "names": 1}
     made = bars.bars(
         frame, **options, labels=True, legend=True, beside=False, low_high=("low q", "high q"), guide=("limit", 1.0),
-        notes=("note",),
+        notes=("note",), label_limit=250,
     ).to_dict()  # fmt: skip
     layers = {layer["mark"]["type"] + str(i): layer["encoding"] for i, layer in enumerate(made["layer"])}
     bar, whisker, line, told, text = layers.values()
@@ -776,6 +868,11 @@ def test_bars_with_whiskers_a_guide_and_notes() -> None:
     assert (whisker["x"]["field"], whisker["x2"]["field"]) == ("low", "high")
     assert line["x"]["datum"] == told["x"]["datum"] == 1.0
     assert told["text"] == {"value": "limit"}
-    assert text["x"]["field"] == "high"  # behind the whisker
+    assert text["x"]["field"] == "behind"  # the whisker, and the line that a shorter bar's label would stand on
+    assert made["layer"][-1]["transform"] == [{"calculate": "max(datum.high, 1.0)", "as": "behind"}]
+    assert bar["y"]["axis"]["labelLimit"] == 250
+    tall = bars.bars(frame, **options, labels=True, legend=True, legend_columns=1).to_dict()
+    assert tall["layer"][0]["encoding"]["color"]["legend"]["columns"] == 1
+    assert tall["height"] > bars.bars(frame, **options, labels=True, legend=True).to_dict()["height"]
     plain_height = bars.bars(frame, **options, labels=True, beside=False).to_dict()["height"]
     assert made["height"] > plain_height
