@@ -132,7 +132,9 @@ def operation(what: What, part: Part | None, shown: Run) -> None:
                 value_title="peak memory (MiB)", series=kernels.series(part, memory),
                 domain=kernels.domain(memory["value"]), names=len(memory), **looks,
             )  # fmt: skip
-    show.below(kernels.seen(part), kernels.tries(part))
+    show.below(kernels.seen(part), kernels.tries(part, view.dtype))
+    if told := kernels.wrong(part):
+        st.caption(show.plain(told))
     if hangs := kernels.caveat(part):
         st.caption(show.plain(hangs))
     if part.run is not shown:
@@ -218,11 +220,11 @@ if live is not None:
 
 runs = sorted(compute.runs(), key=lambda run: run.recorded and not pictures.covers(run, chosen.specs))
 if runs:
-    which = 0
-    if len(runs) > 1:
-        titles = [pictures.title(run) for run in runs]
-        which = st.selectbox("Run shown", range(len(runs)), format_func=titles.__getitem__, width=420)
-    run = runs[which]
+    which, whole = 0, pictures.with_layers(runs)
+    if len(whole) > 1:
+        titles = [pictures.title(run) for run in whole]
+        which = st.selectbox("Run shown", range(len(whole)), format_func=titles.__getitem__, width=420)
+    run = whole[which]
     others = [run, *(r for r in runs if r is not run)]
     place = view.device, view.dtype, view.direction == "both"
     part = pictures.shown(run, chosen.specs, *place)
@@ -230,7 +232,7 @@ if runs:
     with numbers:
         show.numbers(pictures.key_numbers(part, rotation, attention))
     if run.recorded:
-        st.info(pictures.recorded_note(run, part), icon=":material/history:")
+        st.info(pictures.recorded_note(run, part, chosen.specs, view), icon=":material/history:")
     elif changed := pictures.differences(run, wanted):
         st.warning(f"Measured with other parameters: {show.plain(changed)}. Start measures the present ones.")
     layers(run, part)

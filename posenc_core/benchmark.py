@@ -101,9 +101,9 @@ def run(config: Config, should_stop: Callable[[], bool] = lambda: False) -> Iter
 _REASONS = (Skip, SpecError, RuntimeError, MemoryError)  # these make a skipped record; anything else is a fault
 
 
-def _reasons(case: Case) -> tuple[type[Exception], ...]:
+def _reasons(case: Case) -> tuple[type[BaseException], ...]:
     """What makes a skipped record of a case: of other people's code, anything."""
-    return _REASONS if case.implementation in OWN else (Exception,)
+    return _REASONS if case.implementation in OWN else (Exception, SystemExit)
 
 
 def _refuse(case: Case, config: Config) -> None:
@@ -406,13 +406,16 @@ def main(arguments: list[str] | None = None) -> int:
         )  # fmt: skip
     except SpecError as error:
         parser.error(str(error))
+    for path in (args.json, args.markdown):
+        if path is not None and not path.parent.is_dir():
+            parser.error(f"{path}: there is no folder {path.parent}")
     if args.threads:
         torch.set_num_threads(args.threads)
     records, found, status = list[Record](), machine(), 0
     with _progress(args.quiet) as report:
         try:
             for step in run(config):
-                report(step.done / step.total)
+                report(min(1.0, step.done / step.total))
                 if step.record:
                     records.append(step.record)
         except KeyboardInterrupt:

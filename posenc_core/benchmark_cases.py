@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -230,16 +229,24 @@ class Record:
         if type(case.backward) is not bool:
             raise ValueError(f"backward = {case.backward!r} is not legal; legal: one of False, True")
         made = cls(case, **{k: v for k, v in mapping.items() if k not in ("spec", "overhead", *CASE_FIELDS)})
-        if type(case.length) is not int or case.length < 1:
-            raise ValueError(f"length = {case.length!r} is not legal; legal: a whole number from 1")
+        longest = max(MAX_LENGTH.values())
+        if type(case.length) is not int or not 1 <= case.length <= longest:
+            raise ValueError(f"length = {case.length!r} is not legal; legal: a whole number from 1 to {longest:,}")
         for name, value in vars(made).items():
             texts = name in ("memory_method", "skipped", "note")
             if isinstance(value, Case) or value is None or (texts and isinstance(value, str)):
                 continue
-            if texts or isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise ValueError(f"{name} = {value!r} is not legal; legal: a {'text' if texts else 'number from 0'}")
-        if not made.skipped and None in (made.median, made.lower, made.upper):
-            raise ValueError("a record that is not skipped needs median, lower and upper")
+            if texts or isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 2**60:
+                what = "text" if texts else "number from 0 to 2^60"
+                raise ValueError(f"{name} = {str(value)[:40]} is not legal; legal: a {what}")
+        for names in (("lower", "median", "upper"), ("ratio_lower", "ratio", "ratio_upper"),
+                      ("copy_lower", "copy_ratio", "copy_upper")):  # fmt: skip
+            values = [getattr(made, name) for name in names]
+            given = [v for v in values if v is not None]
+            if given and (len(given) < 3 or given != sorted(given) or not given[0] > 0):
+                raise ValueError(f"{', '.join(names)} = {values} are not legal; legal: none, or growing from above 0")
+        if (made.median is None) != bool(made.skipped):
+            raise ValueError("legal: either figures or why the case was skipped")
         return made
 
 

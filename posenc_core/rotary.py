@@ -357,7 +357,8 @@ def _eager(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, layout: Layout, bac
     else:
         turn = _turn_numbers
         tables = [torch.complex(cos, sin)]
-    for part, to, *own in _heads([x, out, *tables]):
+    several = layout == "half" or x.dtype != wide  # passes
+    for part, to, *own in _heads([x, out, *tables]) if several else [[x, out, *tables]]:
         if x.dtype == wide:
             turn(part, to, *own)
         else:

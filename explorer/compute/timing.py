@@ -207,8 +207,12 @@ def recorded_runs(folder: Path) -> tuple[Run, ...]:
             content = json.loads(path.read_text())
             records = tuple(map(Record.from_mapping, content["records"]))
             benchmark.machine_line(content["machine"])
-            if not records or not isinstance(content.get("config"), dict):
+            config = content.get("config")
+            if not records or not isinstance(config, dict):
                 raise ValueError("no records, or no config")
+            for name in ("heads", "d_head", "batch", "repetitions"):
+                if type(config.get(name)) is not int:
+                    raise ValueError(f"{name} = {config.get(name)!r} is not legal; legal: a whole number")
             out.append(Run(content, records, recorded=True))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             _log.warning("%s is no recorded run: %s", path, error)

@@ -17,8 +17,10 @@ from explorer.pictures import common, timing_kernels
 from explorer.pictures.common import Lines, names_of
 from explorer.pictures.timing_kernels import Part, times
 from explorer.text import SCHEME_TEXT, Try
+from explorer.views import TimingView
 from posenc_core import Problem, Spec, benchmark
 from posenc_core.benchmark import Config, Record, bytes_text, time_text
+from posenc_core.claims import listed
 from posenc_core.schemes.none import NoneSpec
 
 MIB = 2**20
@@ -304,7 +306,13 @@ def title(run: Run) -> str:
         return f"measured here, {date[11:19]} UTC"
     whats = dict.fromkeys(r.case.what for r in run.records)
     held = "" if "layer" in whats else f": {', '.join(dict.fromkeys(w.split('_')[0] for w in whats))}"
-    return f"recorded on {place_of(run)}, {date[:10]}{held}"
+    threads = run.machine["torch_threads"]
+    return f"recorded on {place_of(run)}, {threads} thread{'s' if threads != 1 else ''}, {date[:10]}{held}"
+
+
+def with_layers(runs: Sequence[Run]) -> list[Run]:
+    """The runs that can be shown as a whole; the others hold one operation, which is shown where it belongs."""
+    return [run for run in runs if not run.recorded or any(r.case.what == "layer" for r in run.records)] or [*runs]
 
 
 def place_of(run: Run) -> str:
@@ -331,10 +339,15 @@ def origin(run: Run, part: Shown) -> str:
     return " ".join(lines)
 
 
-def recorded_note(run: Run, part: Shown) -> str:
-    """What a recorded run is, where its own description stands first."""
+def recorded_note(run: Run, part: Shown, specs: Sequence[Spec], view: TimingView) -> str:
+    """What a recorded run is, where its own description stands first, and what of the wanted it does not hold."""
     names = ", ".join(name for name, _ in part.series)
-    return (f"Recorded, not measured here: {names} on {place_of(run)}, {str(run.machine['date'])[:10]}. "
+    place = {(r.case.device, r.case.dtype) for r in part.records}
+    other = [] if (view.device, view.dtype) in place else [" and ".join(f"{dtype} on {on}" for on, dtype in place)]
+    if any(s not in part.specs for s in specs):
+        other.append("the schemes with other parameters")
+    told = f" It holds {listed(other)}, not what is chosen." if other else ""
+    return (f"Recorded, not measured here: {names} on {place_of(run)}, {str(run.machine['date'])[:10]}.{told} "
             "Start measures the parameters above on this machine.")  # fmt: skip
 
 

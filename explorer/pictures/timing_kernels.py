@@ -155,8 +155,16 @@ def ratio(r: Record) -> tuple[float, float, float] | None:
 
 def ratio_bars(p: Part) -> pd.DataFrame:
     """Times the base, with quartiles: a row an implementation, the fastest first."""
-    rows = [(p.name(r), *b, _series(r), times(b[0]), *_notes(r)) for r in p.measured if (b := p.over_base(r))]
+    rows = [
+        (p.name(r), *b, _series(r), times(b[0]) + (", wrong" if _is_wrong(r) else ""), *_notes(r))
+        for r in p.measured if (b := p.over_base(r))
+    ]  # fmt: skip
     return pd.DataFrame(rows, columns=["name", "value", "low", "high", "series", "text", *NOTES])
+
+
+def _is_wrong(r: Record) -> bool:
+    """Whether the engine found other numbers than rounding could give."""
+    return "gives other numbers" in r.note
 
 
 def memory_bars(p: Part) -> pd.DataFrame:
@@ -220,6 +228,12 @@ def table(p: Part) -> pd.DataFrame:
         })  # fmt: skip
     frame = pd.DataFrame(rows)
     return frame.drop(columns=[name for name in frame if (frame[name] == "–").all()])
+
+
+def wrong(p: Part) -> str:
+    """Which implementations give other numbers, in one line; empty if none does."""
+    found = [f"{p.name(r)} (error {_told(_error, r.error)})" for r in p.measured if _is_wrong(r)]
+    return f"Wrong numbers, whatever the time: {listed(found)}." if found else ""
 
 
 def not_measured(p: Part) -> str:
@@ -291,16 +305,16 @@ def missing(what: What) -> str:
     return f"No run here holds this. Start measures it, and so does `{command}`."
 
 
-def tries(p: Part) -> list[Try]:
-    """A link that changes the bars."""
+def tries(p: Part, dtype: str) -> list[Try]:
+    """A link that changes the bars, from where `dtype` is chosen."""
     if p.case.what == "rotation":
         other = "interleaved" if getattr(p.case.spec, "layout", "half") == "half" else "half"
         then = "Then Start: pairs side by side, or half a head apart; the fast path moves the same bytes."
         return [Try(f"layout {other}", {"scheme": "rope", "layout": other}, then)]
     if 2 * p.case.length <= MOST_ATTENDED:
-        then = "Then Start: a bias in memory grows four times, the fast path's memory two times."
+        then = "Then Start: a bias in memory grows four times, the fast path's memory far less."
         return [Try("twice the length", {"longest": str(2 * p.case.length)}, then)]
-    return [other_format(p.case.dtype)]
+    return [other_format(dtype)]
 
 
 def other_format(dtype: str) -> Try:

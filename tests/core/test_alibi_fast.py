@@ -507,6 +507,35 @@ def test_far_values_of_any_size_cost_no_accuracy(size, left_out):
     assert 0 in left_out[0]  # 27 more in the exponent are 55 tokens more
 
 
+def test_what_counts_is_asked_of_every_batch_row_and_of_the_own_key(left_out):
+    """A row of large norms, or queries that their own key repels, need keys from farther away."""
+    q, k, v = tensors(2100, batch=2, h=1, d=16)
+    slopes = torch.tensor([0.5])
+    reaches = []
+    for scales in ((1.0, 1.0), (1.0, 3.0), (3.0, 1.0)):
+        scale = torch.tensor(scales, dtype=torch.float64)[:, None, None, None]
+        made = alibi_attention(scale * q, scale * k, v, slopes)
+        torch.testing.assert_close(made, formula(scale * q, scale * k, v, slopes.double()), rtol=0, atol=1e-13)
+        reaches.append(left_out[-1][0])
+    assert min(reaches[1:]) > reaches[0] + 50
+    alibi_attention(q, q, v, slopes)
+    drawn = left_out[-1][0]
+    alibi_attention(q, -q, v, slopes)  # the own score falls by 2·q·q/√d
+    assert left_out[-1][0] > drawn + 20
+    torch.testing.assert_close(
+        alibi_attention(q, -q, v, slopes), formula(q, -q, v, slopes.double()), rtol=0, atol=1e-13
+    )
+
+
+def test_gradients_of_slopes_alone_read_every_key(left_out):
+    q, k, v = tensors(2048, h=1, d=8)
+    slopes = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
+    (made,) = torch.autograd.grad(alibi_attention(q, k, v, slopes).square().sum(), slopes)
+    assert left_out == [None]
+    (expected,) = torch.autograd.grad(formula(q, k, v, slopes).square().sum(), slopes)
+    torch.testing.assert_close(made, expected)
+
+
 def test_an_infinite_far_value_is_kept(left_out):
     q, k, v = tensors(2100, h=2, d=8)
     v[0, 0, 0, 0] = math.inf

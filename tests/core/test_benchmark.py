@@ -450,13 +450,16 @@ def test_the_markdown_has_the_command_every_row_and_every_reason() -> None:
     def rotation(name: str, length: int, **more: object) -> Record:
         return Record(Case(ROPE, length, what="rotation", implementation=name), **more)
 
+    def beside(ratio: float) -> dict[str, float]:
+        return {"copy_ratio": ratio, "copy_lower": ratio, "copy_upper": ratio}
+
     times = {"median": 1e-3, "lower": 9e-4, "upper": 2e-3}
     config = Config((ROPE, ALIBI), (128, 256), what=("rotation",), implementations=benchmark.ALL_IMPLEMENTATIONS)
     found = benchmark.machine() | {"torch_threads": 3}
     made = benchmark.to_mapping(config, [
-        rotation("copy", 128, **times), rotation("fast", 128, **times, copy_ratio=1.5, note="a|b"),
+        rotation("copy", 128, **times), rotation("fast", 128, **times, **beside(1.5), note="a|b"),
         rotation("liger", 128, skipped="not there"), rotation("flash_attn", 128, skipped="not there"),
-        rotation("fast", 256, **times, copy_ratio=1.25), rotation("eager", 256, skipped="too large"),
+        rotation("fast", 256, **times, **beside(1.25)), rotation("eager", 256, skipped="too large"),
     ], found)  # fmt: skip
     text = benchmark.markdown(json.loads(json.dumps(made)))
     lines = text.splitlines()
@@ -590,6 +593,8 @@ def test_the_command_refuses_in_a_sentence(
         ("median", float("nan")), ("lower", None), ("peak_bytes", "x"), ("what", "zzz"), ("device", None),
         ("dtype", "int4"), ("note", 3), ("implementation", "liger"), ("implementation", None), ("backward", 1),
         ("backward", "yes"), ("error", float("inf")), ("copy_ratio", "1"), ("bytes_moved", True), ("colour", "red"),
+        ("median", 0), ("lower", 0.0), ("lower", 1.5), ("upper", 0.9), ("peak_bytes", 10**400), ("length", 2**21),
+        ("ratio", 1.0), ("copy_lower", 1.0), ("skipped", "and yet measured"), ("repetitions", 2**61),
     ],
 )  # fmt: skip
 def test_a_foreign_record_is_refused(name, value):
