@@ -10,7 +10,7 @@ import torch
 from support import plain_attention, rotate_complex
 from torch.nn.functional import scaled_dot_product_attention
 
-from posenc_core import SCHEMES, benchmark, benchmark_exact, benchmark_parts, build, parse_spec
+from posenc_core import SCHEMES, benchmark, benchmark_exact, benchmark_parts, build, parse_spec, rotary
 from posenc_core.benchmark import ALL_IMPLEMENTATIONS, IMPLEMENTATIONS, Case, Config, Record, estimated_bytes, run
 from posenc_core.benchmark_exact import attention_error, layer_error, rotation_error, spread
 from posenc_core.benchmark_measure import _Allocations, peak_bytes
@@ -75,8 +75,8 @@ def test_the_exact_rotation_is_a_multiplication_of_complex_numbers(name: str) ->
     wrong[1, 0, 8, 3] += 0.01 * wrong.abs().max()
     assert rotation_error(encoding, q_k, (right, wrong), backward=False) == pytest.approx(0.01, rel=1e-3)
     # the gradient of x is the output's, turned back
-    back = gradients(lambda x: (benchmark_exact.turned(x, *encoding.tables(torch.arange(9), torch.float64),
-                                                        encoding.spec.layout),), [x.double()], [right])  # fmt: skip
+    back = gradients(lambda x: (rotary._pure(x, *encoding.tables(torch.arange(9), torch.float64),
+                                             encoding.spec.layout),), [x.double()], [right])  # fmt: skip
     assert rotation_error(encoding, (right, right), (back[0], back[0]), backward=True) < 1e-12
 
 
