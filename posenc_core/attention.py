@@ -9,15 +9,16 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from posenc_core.linear_bias import (
+    QUERIES,
     attention_by_channels,
     attention_by_distance,
     channels_are_best,
     distances,
+    earlier,
     even_offset,
+    parts,
 )
 from posenc_core.schemes.base import PositionalEncoding
-
-QUERIES = 512  # rows of a bias made at a time
 
 
 def attention_scores(
@@ -75,9 +76,8 @@ def attention(
     if lq <= QUERIES or encoding.bias(q_positions[..., :1], k_positions[..., :1], q[..., :1, :], k[..., :1, :]) is None:
         return _fused(q, k, v, encoding, q_positions, k_positions, causal, mask), None
     outputs = []
-    for start in range(0, lq, QUERIES):  # a bias for all queries at once would need H·Lq·Lk numbers
-        rows = slice(start, min(start + QUERIES, lq))
-        seen = slice(max(0, rows.stop + lk - lq) if causal else lk)
+    for start, stop in parts(lq, QUERIES):  # a bias for all queries at once would need H·Lq·Lk numbers
+        rows, seen = slice(start, stop), slice(max(0, stop + lk - lq) if causal else lk)
         part = None if mask is None else mask.expand(*mask.shape[:-2], lq, lk)[..., rows, seen]
         outputs.append(_fused(q[..., rows, :], k[..., seen, :], v[..., seen, :], encoding, q_positions[..., rows],
                               k_positions[..., seen], causal, part))  # fmt: skip
@@ -137,9 +137,8 @@ def alibi_attention(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, causal: boo
 def _allowed(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:
     if not causal:
         return mask
-    lq, lk = q.shape[-2], k.shape[-2]
-    earlier = torch.ones(lq, lk, dtype=torch.bool, device=q.device).tril(lk - lq)
-    return earlier if mask is None else earlier & mask
+    seen = earlier(q.shape[-2], k.shape[-2], q.device)
+    return seen if mask is None else seen & mask
 
 
 def _check_heads(of_bias: int, q: Tensor) -> None:

@@ -18,8 +18,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from posenc_core.frequencies import rope_frequencies
-from posenc_core.rotary import cos_sin
 from posenc_core.schemes.base import PositionalEncoding, VectorEncoding
 from posenc_core.schemes.rope import Rope
 
@@ -79,17 +77,11 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
     return torch.cat([made, rest], -1)
 
 
-def exact_tables(encoding: Rope, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """cos and sin, float64 on the CPU, of some positions of a sequence."""
-    inv_freq = rope_frequencies(encoding.spec, length if encoding.spec.by_length else None).inv_freq
-    return cos_sin(positions, inv_freq, dtype=torch.float64, attention_factor=encoding.scales.tables)
-
-
 def rotation_error(encoding: Rope, given: Tensors, got: Tensors, backward: bool) -> float:
     """Error of q and k [B, H, L, D] rotated; with backward that of their gradients, where `given` are the outputs'."""
     length = given[0].shape[-2]
     rows, worst = spread(length, ROTATED_ROWS), Worst()
-    cos, sin = exact_tables(encoding, rows, length)
+    cos, sin = encoding.build_tables(rows, torch.float64, length)
     for name, x, out in zip("qk", given, got, strict=True):
         for sequence in {0, len(x) - 1}:
             exact = turned(_rows(x[sequence], rows), cos, -sin if backward else sin, encoding.spec.layout)
@@ -114,7 +106,7 @@ class _Head:
         self.rows, self.encoding = rows, encoding
         positions = torch.arange(keys)
         self.late = positions > rows[:, None]
-        self.tables = exact_tables(encoding, positions, length) if isinstance(encoding, Rope) else None
+        self.tables = encoding.build_tables(positions, torch.float64, length) if isinstance(encoding, Rope) else None
         wide = torch.empty(1, heads, 1, 1, dtype=torch.float64)
         bias = None if self.tables else encoding.bias(rows, positions, wide, wide)
         self.bias = None if bias is None else bias.detach().expand(heads, -1, -1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from posenc_core.attention import QUERIES
 from posenc_core.benchmark_cases import DTYPES, Case, Config
 from posenc_core.benchmark_machine import l2_bytes
+from posenc_core.linear_bias import QUERIES
 from posenc_core.rotary import AT_ONCE
 from posenc_core.schemes.hybrid import layers_of
 from posenc_core.spec import Spec

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from posenc_core.rotary import traced
+from posenc_core.rotary import traced, wide_dtype
 
 if TYPE_CHECKING:  # torch.nn.attention.* take seconds to import, so each is imported where it is used
     from torch.nn.attention.flex_attention import BlockMask
 
+QUERIES = 512  # rows of a bias that are made at a time where it has to be made
 STEEPEST = 64.0  # the largest slope a position that is legal
 SPARE = 8  # kernels for GPUs want a multiple of this many features
 NEAR_ROWS = 64  # queries that share a window of keys
@@ -78,7 +79,7 @@ def _all_keys(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, causal: bool, mask:
     if mask is not None:
         mask = mask.expand(*mask.shape[:-2], lq, lk)
     outputs = []
-    for start, stop in _parts(lq, _rows(q, mask)):  # counted from the last query
+    for start, stop in parts(lq, _rows(q, mask)):  # counted from the last query
         rows = slice(lq - stop, lq - start)
         seen = max(0, lk - start) if causal else lk
         part = _view(bias, stop - start, seen, start)
@@ -160,11 +161,11 @@ def _bias_dtype(q: Tensor) -> torch.dtype:
 def _rows(q: Tensor, mask: Tensor | None) -> int:
     """Queries at a time: as measured. Fewer skip more of the keys that none of them sees, more mean fewer calls."""
     if q.device.type != "cpu":
-        return 512
+        return QUERIES
     return 64 if q.shape[-2] <= 512 or mask is not None else 256
 
 
-def _parts(length: int, rows: int) -> list[tuple[int, int]]:
+def parts(length: int, rows: int) -> list[tuple[int, int]]:
     """(start, stop) of each part; one that is empty if there is nothing."""
     return [(start, min(start + rows, length)) for start in range(0, max(length, 1), rows)]
 
@@ -204,7 +205,7 @@ def attention_by_channels(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, mask:
     q = torch.cat([q, _slope_features(slopes, q)[:, None].expand(*q.shape[:-1], SPARE)], dim=-1)
     v, seen_keys = pad(v, (0, SPARE)), None if mask is None else _by_key(mask, k)
     outputs = []
-    for start, stop in _parts(lq, _block_rows(slopes, q.dtype)):
+    for start, stop in parts(lq, _block_rows(slopes, q.dtype)):
         seen = lk - lq + stop
         features = k.new_zeros(*k.shape[:-2], seen, SPARE)
         features[..., :6] = _key_features(seen, seen - (stop - start) // 2, k)
@@ -275,8 +276,12 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         from torch.nn.attention.bias import causal_lower_right
 
         return scaled_dot_product_attention(q, k, v, attn_mask=causal_lower_right(lq, lk), scale=scale)
-    allowed = torch.ones(lq, lk, dtype=torch.bool, device=q.device).tril(lk - lq)
-    return scaled_dot_product_attention(q, k, v, attn_mask=allowed, scale=scale)
+    return scaled_dot_product_attention(q, k, v, attn_mask=earlier(lq, lk, q.device), scale=scale)
+
+
+def earlier(lq: int, lk: int, device: torch.device) -> Tensor:
+    """[Lq, Lk]: True for keys that are not after their query, where the last query meets the last key."""
+    return torch.ones(lq, lk, dtype=torch.bool, device=device).tril(lk - lq)
 
 
 def alibi_flex_attention(
@@ -288,7 +293,7 @@ def alibi_flex_attention(
     Uncompiled, all scores are made in plain sight, to test against.
     """
     lq, lk = q.shape[-2], k.shape[-2]
-    steep = slopes.to(q.device, torch.float64 if q.dtype == torch.float64 else torch.float32)
+    steep = slopes.to(q.device, wide_dtype(q.dtype))
 
     def add_bias(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return score - steep[h] * (i + (lk - lq) - j).abs()

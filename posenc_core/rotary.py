@@ -293,7 +293,8 @@ def _cpu(
     if any(x.dtype != xs[0].dtype for x in xs) or not all(map(rotary_cpu.is_readable, (*xs, cos, sin))):
         return False
     rotary_cpu.load()
-    rotary_cpu.rotate(xs, outs, cos, sin, layout, backwards)
+    wide = wide_dtype(xs[0].dtype)
+    rotary_cpu.rotate(xs, outs, cos.to(wide), sin.to(wide), layout, backwards)
     _written(xs, outs)
     return True
 
@@ -338,7 +339,8 @@ def _written(xs: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
             increment_version(x)
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What numbers of a dtype are computed in: float64 in itself, all others in float32."""
     return dtype if dtype == torch.float64 else torch.float32
 
 
@@ -349,7 +351,7 @@ def _eager(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, layout: Layout, bac
         if out is not x:
             out[..., rotary_dim:] = x[..., rotary_dim:]
         x, out = x[..., :rotary_dim], (x if out is x else out)[..., :rotary_dim]
-    wide = _wide(x.dtype)
+    wide = wide_dtype(x.dtype)
     cos, sin = cos.to(wide), (-sin if backwards else sin).to(wide)
     if layout == "half":
         turn: Callable[..., None] = _turn_halves
@@ -410,7 +412,7 @@ def _pairs_are_numbers(x: Tensor) -> bool:
 
 def _pure(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
     """The formula, in operations that trace and differentiate also in the tables."""
-    rotary_dim, wide = 2 * cos.shape[-1], _wide(x.dtype)
+    rotary_dim, wide = 2 * cos.shape[-1], wide_dtype(x.dtype)
     turned, cos, sin = x[..., :rotary_dim].to(wide), cos.to(wide), sin.to(wide)
     if layout == "half":
         a, b = turned.chunk(2, dim=-1)

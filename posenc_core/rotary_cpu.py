@@ -25,7 +25,7 @@ TIMEOUT = 60.0  # seconds for the compiler
 
 _LOCK = threading.Lock()
 _library: ctypes.CDLL | None = None
-_failure: Exception | None = None
+_failure = ""  # what the compiler, or the lack of one, came to
 
 
 _Sizes = ctypes.c_int64 * 14  # struct Sizes of rotary.cpp
@@ -37,16 +37,16 @@ def warm() -> bool:
 
 
 def load() -> None:
-    """Compile and load the kernel, once a process. RuntimeError or OSError if that cannot be done, also later."""
+    """Compile and load the kernel, once a process. RuntimeError or OSError if that cannot be done, now and later."""
     global _library, _failure
     with _LOCK:
-        if _failure is not None:
-            raise _failure
+        if _failure:
+            raise RuntimeError(_failure)
         if _library is None:
             try:
                 _library = _compile()
             except (OSError, RuntimeError) as error:
-                _failure = error
+                _failure = str(error) or type(error).__name__
                 raise
 
 
@@ -102,16 +102,14 @@ def rotate(
 ) -> None:
     """Rotate each of xs into its out, which may be itself. Needs warm(), and fits() of all.
 
-    x, out [..., L, D]; cos, sin [..., L, R/2], broadcastable. backwards turns by the negative angles, as gradients do.
+    x, out [..., L, D] of one dtype; cos, sin [..., L, R/2], broadcastable, float64 for float64, else float32.
+    backwards turns by the negative angles, as gradients do.
     """
     assert _library is not None
-    dtype, pairs = xs[0].dtype, cos.shape[-1]
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    if cos.dtype != wide or sin.dtype != wide:
-        cos, sin = cos.to(wide), sin.to(wide)
+    pairs = cos.shape[-1]
     if cos.stride() != sin.stride() or cos.stride(-1) != 1:
         cos, sin = cos.contiguous(), sin.contiguous()
-    table, function, half = _strides(cos), getattr(_library, DTYPES[dtype]), layout == "half"
+    table, function, half = _strides(cos), getattr(_library, DTYPES[xs[0].dtype]), layout == "half"
     tables = cos.data_ptr(), sin.data_ptr()
     for x, out in zip(xs, outs, strict=True):
         *outer, width = x.shape

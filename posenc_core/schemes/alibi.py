@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from posenc_core.rotary import wide_dtype
 from posenc_core.schemes.base import PositionalEncoding
 from posenc_core.spec import Hook, Problem, Spec, param
 
@@ -88,7 +89,7 @@ class Alibi(PositionalEncoding):
         wide = torch.float32 if q_positions.device.type == "mps" else torch.float64
         distance = q_positions.to(wide).unsqueeze(-1) - k_positions.to(wide).unsqueeze(-2)
         dtype = torch.float32 if q is None else q.dtype
-        narrow = torch.float64 if dtype == torch.float64 else torch.float32  # H times the memory hangs on it
+        narrow = wide_dtype(dtype)  # H times the memory hangs on it
         slopes = self.slopes.to(distance.device, narrow)[:, None, None]
         bias = -slopes * distance.abs().to(narrow).unsqueeze(-3)
         if self.spec.variant == "causal":

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from posenc_core.frequencies import Length, attention_scales, rope_frequencies
-from posenc_core.rotary import apply_rotary, apply_rotary_qk, cos_sin, is_watched
+from posenc_core.rotary import apply_rotary, apply_rotary_qk, cos_sin, is_watched, wide_dtype
 from posenc_core.schemes.base import PositionalEncoding, float64_device
 from posenc_core.spec import Hook, Problem, Spec, param
 
@@ -295,7 +295,7 @@ class Rope(PositionalEncoding):
 
     def _spread(self, x: Tensor, positions: Tensor, seq_len: Length) -> tuple[Tensor, Tensor]:
         """cos and sin that broadcast over the heads of x [B, H, L, D]."""
-        cos, sin = self.tables(positions, torch.float64 if x.dtype == torch.float64 else torch.float32, seq_len)
+        cos, sin = self.tables(positions, wide_dtype(x.dtype), seq_len)
         return (cos, sin) if positions.dim() == 1 else (cos.unsqueeze(-3), sin.unsqueeze(-3))
 
     def __getstate__(self) -> dict[str, object]:

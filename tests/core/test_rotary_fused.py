@@ -306,7 +306,7 @@ def test_numbers_without_a_dimension_are_refused(x, table):
 def cold(monkeypatch):
     """A process that has compiled nothing yet."""
     monkeypatch.setattr(rotary_cpu, "_library", None)
-    monkeypatch.setattr(rotary_cpu, "_failure", None)
+    monkeypatch.setattr(rotary_cpu, "_failure", "")
     monkeypatch.setattr(rotary, "_warned", set())
     rotary_cpu.compiler.cache_clear()
     yield monkeypatch
